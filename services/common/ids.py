@@ -1,0 +1,35 @@
+"""Identifiers. Anybody may import it.
+
+Request, reservation and operation ids are UUIDv7 (RFC 9562): their first 48 bits are milliseconds since the epoch, so they
+sort by age, keep database inserts local, and tell when they were made without a look-up.
+"""
+
+import os
+import time
+import uuid
+
+
+def uuid7(now_ms: int | None = None, randomness: bytes | None = None) -> str:
+    """A new UUIDv7 in text form. `randomness` is 10 bytes; both arguments are for tests and simulations."""
+    milliseconds = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+    tail = int.from_bytes(os.urandom(10) if randomness is None else randomness, "big")
+    value = (milliseconds & (1 << 48) - 1) << 80 | tail
+    value = value & ~(0xF << 76) | 0x7 << 76
+    value = value & ~(0x3 << 62) | 0x2 << 62
+    return str(uuid.UUID(int=value))
+
+
+def is_uuid7(text: str) -> bool:
+    """Whether `text` is a UUIDv7 in its canonical lower-case form."""
+    try:
+        value = uuid.UUID(text)
+    except ValueError:
+        return False
+    return value.version == 7 and str(value) == text
+
+
+def uuid7_ms(text: str) -> int:
+    """When a UUIDv7 was made, in milliseconds since the epoch. ValueError if it is none."""
+    if not is_uuid7(text):
+        raise ValueError(f"{text!r} is not a UUIDv7")
+    return uuid.UUID(text).int >> 80

@@ -1,0 +1,33 @@
+"""Structured logs on standard error. Anybody may import it.
+
+What is logged is chosen field by field at each call. No key, prompt, completion or header value is ever logged, at any
+level; an error's text is logged only where it is one of ours.
+"""
+
+import logging
+import sys
+
+import structlog
+
+
+def configure(service: str, level: str) -> None:
+    """Set up logging for a process. One JSON object a line, or coloured text where a person looks at a terminal."""
+    number = logging.getLevelNamesMapping().get(level.upper(), logging.INFO)
+    shared: list[structlog.typing.Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    if sys.stderr.isatty():
+        last: list[structlog.typing.Processor] = [structlog.dev.ConsoleRenderer()]
+    else:
+        last = [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer()]
+    structlog.configure(
+        processors=[*shared, *last],
+        wrapper_class=structlog.make_filtering_bound_logger(number),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+    structlog.contextvars.bind_contextvars(service=service)
+    # Libraries speak through the standard library; only what they warn about is worth a line.
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s %(message)s")

@@ -1,0 +1,46 @@
+"""The life of a service process: start, wait for a signal, drain, exit. Composition roots import it.
+
+SIGTERM and SIGINT ask for a drain; a second one ends the process at once.
+"""
+
+import asyncio
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+
+import structlog
+import uvloop
+
+from services.common import log
+from services.common.errors import ConfigurationError
+
+_log = structlog.get_logger(__name__)
+
+
+def run(service: str, log_level: str, main: Callable[[asyncio.Event], Awaitable[None]]) -> int:
+    """Run `main` on uvloop; it gets an event that is set when the process is asked to stop. Answers the exit code."""
+    log.configure(service, log_level)
+
+    async def guarded() -> None:
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, _ask, stop, number)
+        await main(stop)
+
+    try:
+        uvloop.run(guarded())
+    except (ConfigurationError, OSError) as error:
+        # What an operator can put right gets a sentence, not a traceback.
+        print(f"speedinfer {service}: {error}", file=sys.stderr)  # noqa: T201
+        return 1
+    return 0
+
+
+def _ask(stop: asyncio.Event, number: int) -> None:
+    if stop.is_set():
+        _log.warning("second_signal_stops_at_once", signal=signal.Signals(number).name)
+        # The conventional status of a process that a signal ended.
+        raise SystemExit(128 + number)
+    _log.info("draining", signal=signal.Signals(number).name)
+    stop.set()

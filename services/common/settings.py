@@ -1,0 +1,223 @@
+"""Settings of all three services: a TOML file, and environment variables of the same names.
+
+`SPEEDINFER_EDGE__LISTEN` is `listen` in `[edge]`. Variables win over the file. A name that is not known is refused, in the
+file and in the environment, so that a mistyped setting is never silently a default. Only composition roots read this.
+"""
+
+import os
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
+
+from services.common.errors import ConfigurationError
+
+PREFIX = "SPEEDINFER_"
+CONFIG_VARIABLE = "SPEEDINFER_CONFIG"
+
+Positive = Annotated[float, Field(gt=0)]
+Count = Annotated[int, Field(ge=1)]
+
+
+class Section(BaseModel):
+    """A part of the settings: unknown names are refused, values never change after start."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class EdgeLimits(Section):
+    """What bounds the edge. Every queue, body, buffer and wait has its bound here."""
+
+    max_body_bytes: Count = 32 * 1024 * 1024
+    max_json_depth: Count = 64
+    max_messages: Count = 4096
+    max_streams: Count = 10_000
+    # A stream's buffer between the router and a client that reads slowly.
+    buffer_bytes: Count = 64 * 1024
+    # A client that takes nothing for this long has left.
+    reader_stall_s: Positive = 30.0
+    # Status and headers go out after this long even if nothing has come; then a comment in every silent gap as long.
+    heartbeat_s: Positive = 10.0
+    # The total deadline of a request.
+    request_timeout_s: Positive = 3600.0
+    # How long a stream's end waits for billing before the outbox is fsynced instead.
+    settle_wait_s: Positive = 1.0
+    billing_timeout_s: Positive = 5.0
+    key_cache_s: Annotated[float, Field(ge=0, le=1)] = 1.0
+    max_orphans_per_key: Count = 8
+    max_outbox_bytes: Count = 256 * 1024 * 1024
+    drain_s: Positive = 180.0
+
+
+class EdgeSettings(Section):
+    """The edge."""
+
+    listen: str = "127.0.0.1:8080"
+    admin_listen: str = "127.0.0.1:8081"
+    # Where the router and billing answer; empty means where this file has them listen.
+    router_target: str = ""
+    billing_target: str = ""
+    limits: EdgeLimits = EdgeLimits()
+
+
+class RouterLimits(Section):
+    """What bounds the router."""
+
+    max_workers: Count = 10_000
+    max_attempts: Count = 2
+    # One line of a worker's stream, and a whole answer.
+    max_line_bytes: Count = 1024 * 1024
+    max_answer_bytes: Count = 64 * 1024 * 1024
+    probe_interval_s: Positive = 5.0
+    # While a worker is down it is looked at more often, so that it is back soon after it answers.
+    probe_interval_down_s: Positive = 1.0
+    probe_timeout_s: Positive = 3.0
+    check_timeout_s: Positive = 30.0
+    probes_to_go_down: Count = 2
+    probes_to_come_back: Count = 1
+    failures_to_open_circuit: Count = 5
+    circuit_open_s: Positive = 5.0
+    drain_s: Positive = 180.0
+
+
+class RouterSettings(Section):
+    """The router."""
+
+    listen: str = "127.0.0.1:50051"
+    metrics_listen: str = ""
+    # Where registrations are kept; empty means `router/registry.json` below data_dir.
+    registry: str = ""
+    limits: RouterLimits = RouterLimits()
+
+
+class BillingLimits(Section):
+    """What bounds billing."""
+
+    lease_s: Positive = 60.0
+    # No hold outlives the request's deadline by more than this.
+    lease_after_deadline_s: Positive = 120.0
+    id_age_days: Count = 90
+    max_queue: Count = 8192
+    max_batch: Count = 512
+    max_items_per_call: Count = 1024
+    expiry_interval_s: Positive = 1.0
+    drain_s: Positive = 30.0
+
+
+class BillingSettings(Section):
+    """Billing."""
+
+    listen: str = "127.0.0.1:50052"
+    metrics_listen: str = ""
+    # `sqlite:///relative/path`, `sqlite:////absolute/path`; empty means `billing.db` below data_dir.
+    database: str = ""
+    limits: BillingLimits = BillingLimits()
+
+
+class Settings(BaseSettings):
+    """Everything."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, env_nested_delimiter="__", extra="forbid", frozen=True, hide_input_in_errors=True
+    )
+
+    data_dir: Path = Path(".speedinfer")
+    # The operators' bearer token; where it is not set, one is made in data_dir.
+    admin_token: SecretStr | None = None
+    log_level: str = "info"
+    edge: EdgeSettings = EdgeSettings()
+    router: RouterSettings = RouterSettings()
+    billing: BillingSettings = BillingSettings()
+    # Registrations (the contract's JSON objects as TOML tables) that the router makes at start.
+    workers: Annotated[list[dict[str, Any]], NoDecode] = []
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        # The file's values come in as arguments; variables must win over them.
+        return env_settings, init_settings
+
+    @property
+    def router_target(self) -> str:
+        """Where the edge and the command find the router."""
+        return self.edge.router_target or self.router.listen
+
+    @property
+    def billing_target(self) -> str:
+        """Where the edge and the command find billing."""
+        return self.edge.billing_target or self.billing.listen
+
+    @property
+    def registry_path(self) -> Path:
+        """Where the router keeps its registrations."""
+        return Path(self.router.registry) if self.router.registry else self.data_dir / "router" / "registry.json"
+
+    @property
+    def database_url(self) -> str:
+        """Where billing keeps its ledger."""
+        return self.billing.database or f"sqlite:///{self.data_dir / 'billing.db'}"
+
+    @property
+    def token(self) -> str | None:
+        """The configured admin token, if there is one."""
+        return self.admin_token.get_secret_value() if self.admin_token else None
+
+
+def load(path: Path | None, environment: Mapping[str, str] | None = None) -> Settings:
+    """Read the settings. `path` None: the file that SPEEDINFER_CONFIG names, else `speedinfer.toml` if it exists.
+
+    ConfigurationError names every wrong or unknown setting by its place.
+    """
+    names = os.environ if environment is None else environment
+    _refuse_unknown_variables(names)
+    if path is None and (named := names.get(CONFIG_VARIABLE)):
+        path = Path(named)
+    values: dict[str, Any] = {}
+    if path is not None or Path("speedinfer.toml").exists():
+        values = _read(path or Path("speedinfer.toml"))
+    try:
+        return Settings(**values)
+    except ValidationError as error:
+        raise ConfigurationError("\n".join(_explain(error))) from None
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text())
+    except OSError as error:
+        raise ConfigurationError(f"the settings file {path} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise ConfigurationError(f"the settings file {path} is not TOML: {error}") from error
+
+
+def _explain(error: ValidationError) -> Iterator[str]:
+    for problem in error.errors():
+        place = ".".join(str(part) for part in problem["loc"])
+        if problem["type"] == "extra_forbidden":
+            yield f"setting {place!r} is not known; see docs/guides/settings.md for the names"
+        else:
+            yield f"setting {place!r} is wrong: {problem['msg']}"
+
+
+def _names(model: type[BaseModel], prefix: str) -> Iterator[str]:
+    for name, field in model.model_fields.items():
+        full = f"{prefix}{name}".upper()
+        yield full
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from _names(field.annotation, f"{full}__")
+
+
+def _refuse_unknown_variables(names: Mapping[str, str]) -> None:
+    known = {*_names(Settings, PREFIX), CONFIG_VARIABLE}
+    unknown = sorted(name for name in names if name.upper().startswith(PREFIX) and name.upper() not in known)
+    if unknown:
+        raise ConfigurationError(f"environment variables that are no settings: {', '.join(unknown)}")
