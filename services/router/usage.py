@@ -1,0 +1,46 @@
+"""Token counts as a worker reported them: pure values. Anything in the router may import it.
+
+A count that is negative, no integer or over 2^31-1 was not reported at all; zero was.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from speedinfer.common.v1 import usage_pb2
+
+MAX_COUNT = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Counts of one request, or of a part of it. None: not reported."""
+
+    prompt: int | None = None
+    cached: int | None = None
+    completion: int | None = None
+
+    def message(self) -> usage_pb2.Usage:
+        """The wire form."""
+        return usage_pb2.Usage(
+            prompt_tokens=self.prompt, cached_prompt_tokens=self.cached, completion_tokens=self.completion
+        )
+
+
+def count(value: Any) -> int | None:
+    """A reported count, or None if `value` cannot be one. Booleans are no counts; 12.0 is not 12."""
+    if type(value) is int and 0 <= value <= MAX_COUNT:
+        return value
+    return None
+
+
+def from_openai(value: Any) -> Usage | None:
+    """Counts of an OpenAI `usage` object (already parsed). None where there is no object or it holds no count at all."""
+    if not isinstance(value, dict):
+        return None
+    details = value.get("prompt_tokens_details")
+    usage = Usage(
+        prompt=count(value.get("prompt_tokens")),
+        cached=count(details.get("cached_tokens")) if isinstance(details, dict) else None,
+        completion=count(value.get("completion_tokens")),
+    )
+    return None if usage == Usage() else usage
