@@ -29,9 +29,11 @@ def includes() -> list[str]:
 
 def compile_to(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    outputs = [f"--{kind}_out={folder}" for kind in ("python", "pyi", "grpc_python", "mypy_grpc")]
-    plugin = Path(sys.executable).parent / "protoc-gen-mypy_grpc"
-    if protoc.main(["protoc", *includes(), f"--plugin=protoc-gen-mypy_grpc={plugin}", *outputs, *sources()]) != 0:
+    outputs = [f"--{kind}_out={folder}" for kind in ("python", "mypy", "grpc_python", "mypy_grpc")]
+    # Typed stubs come from a plugin, which stands beside the interpreter and not always on PATH.
+    beside = Path(sys.executable).parent
+    plugins = [f"--plugin=protoc-gen-{name}={beside / f'protoc-gen-{name}'}" for name in ("mypy", "mypy_grpc")]
+    if protoc.main(["protoc", *includes(), *plugins, *outputs, *sources()]) != 0:
         raise SystemExit("protoc failed")
     packages = {path.parent for path in folder.rglob("*.py")}
     for package in {parent for path in packages for parent in (path, *path.parents) if folder in parent.parents}:
