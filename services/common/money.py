@@ -12,7 +12,7 @@ CURRENCY = "USD"
 # google.type.Money holds whole units in an int64, but the ledger keeps nano-USD in one.
 MAX_NANOS = 2**63 - 1
 
-_DECIMAL = re.compile(r"([+-]?)(\d{1,10})(?:\.(\d{1,9}))?")
+_DECIMAL = re.compile(r"([+-]?)([0-9]{1,10})(?:\.([0-9]{1,9}))?")
 
 
 class MoneyError(ValueError):
