@@ -15,8 +15,9 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-# The versions of Python for which the wheel carries a stub: the process in which a model's Python code runs.
-STUB_VERSIONS = ("3.8", "3.9", "3.10", "3.11", "3.12", "3.13")
+# The wheel carries stubs (the processes in which models' Python code runs) for Python 3.8 to 3.13, but all of them were
+# built for numpy 1: with numpy 2 the first text tensor kills the process. numpy 1 ends with Python 3.12.
+PYTHON_VERSIONS = ("3.11", "3.12")
 GLIBC_NEEDED = (2, 35)
 
 # Asked of the environment's own interpreter, since ours may be another one.
@@ -55,7 +56,11 @@ class Interpreter:
     @classmethod
     def of(cls, venv: Path) -> Interpreter:
         answer = subprocess.run(
-            [str(venv / "bin" / "python"), "-I", "-c", _QUESTIONS], capture_output=True, text=True, check=True, timeout=30
+            [str(venv / "bin" / "python"), "-I", "-c", _QUESTIONS],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=30,
         )
         return cls(**json.loads(answer.stdout))
 
@@ -87,20 +92,10 @@ class TritonInstall:
     def _root(self) -> Path:
         return Path(self.interpreter.site_packages, "pytriton", "tritonserver")
 
-    @property
-    def _libraries(self) -> Path:
-        return Path(self.interpreter.site_packages, "nvidia_pytriton.libs")
-
-    @property
-    def brings_libpython(self) -> bool:
-        """The wheel's libraries happen to contain that of one version of Python, for the stub of that version."""
-        minor = self.interpreter.version.split(".")[1]
-        return any(self._libraries.glob(f"libpython3-*.{minor}.so.1.0"))
-
     def environment(self) -> dict[str, str]:
         """Variables for the server: it finds its libraries, and its stubs find this environment's packages."""
         variables = {k: v for k, v in os.environ.items() if k not in {"PYTHONHOME", "PYTHONPATH", "VIRTUAL_ENV"}}
-        libraries = [str(self._libraries)]
+        libraries = [str(Path(self.interpreter.site_packages, "nvidia_pytriton.libs"))]
         if self.interpreter.libpython is not None:
             libraries.append(str(self.interpreter.libpython.parent))
         if inherited := variables.get("LD_LIBRARY_PATH"):
@@ -108,7 +103,6 @@ class TritonInstall:
         variables["LD_LIBRARY_PATH"] = ":".join(libraries)
         # An embedded interpreter looks up `python3` on PATH to learn which environment it is in.
         variables["PATH"] = f"{self.venv.absolute() / 'bin'}:{variables.get('PATH', os.defpath)}"
-        variables["PYTHONDONTWRITEBYTECODE"] = "1"  # model folders are part of the checkout
         return variables
 
     def lay_out(self, work_dir: Path) -> Path:
@@ -152,12 +146,12 @@ def unavailable_reason(venv: Path | str | None = None, *, installed: bool = True
         return "Triton's wheel needs glibc 2.35 or newer; this system has another C library"
     if (int(found[1]), int(found[2])) < GLIBC_NEEDED:
         return f"Triton's wheel needs glibc 2.35 or newer; this system has {found[1]}.{found[2]}"
-    if python.version not in STUB_VERSIONS:
-        return f"Triton's wheel runs models in Python {STUB_VERSIONS[0]} to {STUB_VERSIONS[-1]}; this is {python.version}"
+    if python.version not in PYTHON_VERSIONS:
+        return f"Triton's wheel needs Python {' or '.join(PYTHON_VERSIONS)} (numpy 1); {place} has {python.version}"
     install = TritonInstall(place, python)
     if installed and not (install.server.exists() and install.stub.exists()):
         return f"nvidia-pytriton is not installed in {place}: see requirements/demo-triton.txt"
-    if python.libpython is None and not (installed and install.brings_libpython):
+    if python.libpython is None:
         return (
             f"Triton needs the shared library libpython{python.version}.so.1.0, which this Python does not have (looked "
             f"in {', '.join(python.library_dirs)}); a Python built with --enable-shared, uv's or conda's has it"

@@ -17,13 +17,13 @@ import contextlib
 import http.client
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import IO
 
 if not __package__:  # run as a script: our folder is on the path, its parent is not
     sys.path[0] = str(Path(__file__).resolve().parents[1])
@@ -81,7 +81,7 @@ class TritonServer:
         """Raises RuntimeError with the end of the log when the server ends instead, TimeoutError when it takes longer."""
         assert self._process is not None, "not started"
         deadline = time.monotonic() + timeout_s
-        while not is_ready(self.http_port):
+        while not any(line.startswith("READY ") for line in self.log.read_text(errors="replace").splitlines()):
             if self._process.poll() is not None:
                 tail = "\n".join(self.log.read_text(errors="replace").splitlines()[-20:])
                 raise RuntimeError(f"Triton ended with status {self._process.returncode}:\n{tail}")
@@ -123,6 +123,18 @@ def is_ready(http_port: int) -> bool:
         connection.close()
 
 
+def taken_port(ports: Sequence[int]) -> int | None:
+    """The first that somebody else listens on. Asked first, since a stranger's answer would pass for our readiness."""
+    for port in ports:
+        with socket.socket() as listener:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections just closed do not matter
+            try:
+                listener.bind(("127.0.0.1", port))
+            except OSError:
+                return port
+    return None
+
+
 def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Triton Inference Server from the wheel nvidia-pytriton, on the CPU")
     parser.add_argument("--model-repository", type=Path, required=True)
@@ -135,7 +147,10 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
 
 
 def server_command(args: argparse.Namespace, install: TritonInstall, backends: Path, shared_memory: str) -> list[str]:
-    command = [
+    # Named one by one, because left to itself Triton takes every folder for a model, and Python leaves `__pycache__`
+    # folders between them. In this mode models can also be unloaded and loaded again over HTTP.
+    models = args.model or sorted(config.parent.name for config in args.model_repository.glob("*/config.pbtxt"))
+    return [
         str(install.server),
         f"--model-repository={args.model_repository.absolute()}",
         f"--backend-directory={backends}",
@@ -146,15 +161,16 @@ def server_command(args: argparse.Namespace, install: TritonInstall, backends: P
         f"--grpc-port={args.grpc_port}",
         f"--metrics-port={args.metrics_port}",
         "--allow-gpu-metrics=false",
+        "--pinned-memory-pool-byte-size=0",  # it is for GPUs
+        "--disable-auto-complete-config",  # each config is whole; guessing would start every model's process twice
         "--log-info=false",
         f"--exit-timeout-secs={EXIT_TIMEOUT_S}",
+        "--model-control-mode=explicit",
+        *(f"--load-model={model}" for model in models),
     ]
-    if args.model:
-        command += ["--model-control-mode=explicit", *(f"--load-model={model}" for model in args.model)]
-    return command
 
 
-def start_server(command: list[str], install: TritonInstall, output: IO[bytes] | None = None) -> subprocess.Popen[bytes]:
+def start_server(command: list[str], variables: dict[str, str]) -> subprocess.Popen[bytes]:
     def in_child() -> None:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {*ENDINGS, signal.SIGCHLD})
         end_with_parent()
@@ -163,9 +179,8 @@ def start_server(command: list[str], install: TritonInstall, output: IO[bytes] |
     # Running code between fork and exec is safe here because this process has one thread.
     return subprocess.Popen(
         command,
-        env=install.environment(),
+        env=variables,
         stdin=subprocess.DEVNULL,
-        stdout=output,
         start_new_session=True,
         preexec_fn=in_child,
     )
@@ -196,9 +211,11 @@ def main() -> None:
         install = find_triton(Path(sys.prefix))
     except RuntimeError as reason:
         sys.exit(f"Triton cannot run here: {reason}")
+    if (port := taken_port([args.http_port, args.grpc_port, args.metrics_port])) is not None:
+        sys.exit(f"Triton cannot start: port {port} on 127.0.0.1 is taken")
     shared_memory = f"speedinfer_{os.getpid()}_"
     command = server_command(args, install, install.lay_out(args.work_dir), shared_memory)
-    server = start_server(command, install)
+    server = start_server(command, install.environment())
     try:
         ready = False
         while True:

@@ -38,6 +38,7 @@ sys.path.append(str(Path(__file__).resolve().parents[4]))  # the checkout: this 
 
 from demo.smollm import default_threads, llama_params
 
+
 @dataclass(frozen=True)
 class Job:
     """One request, taken out of Triton's memory while execute() runs."""
@@ -133,7 +134,7 @@ class TritonPythonModel:
             except Exception as error:  # an exception does not cross llama.cpp's C++; carry it around
                 problem.append(error)
                 return True
-            return cancelled
+            return bool(cancelled)
 
         self._llama.handle_completions(json.dumps(body), on_chunk)
         if problem:

@@ -1,0 +1,12 @@
+"""Two responses, then an error."""
+
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parents[2]))  # the engine that these models share
+
+from scripted import ScriptedModel, Wire
+
+
+class TritonPythonModel(ScriptedModel):
+    wire = Wire(fail_after=2)

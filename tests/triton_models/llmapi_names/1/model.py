@@ -1,0 +1,21 @@
+"""NVIDIA's LLM-API model: no batch dimension, names of its own, the text so far in each response, no counts."""
+
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parents[2]))  # the engine that these models share
+
+from scripted import ScriptedModel, Wire
+
+
+class TritonPythonModel(ScriptedModel):
+    wire = Wire(
+        batched=False,
+        max_tokens="sampling_param_max_tokens",
+        stream="streaming",
+        exclude_input="sampling_param_exclude_input_from_output",
+        prompt_count=None,
+        completion_count=None,
+        finish_reason="finish_reason",
+        cumulative_text=True,
+    )
