@@ -34,7 +34,6 @@ from services.common.errors import ConfigurationError
 from services.common.settings import Settings
 
 RECEIPT_EVERY_S = 0.25
-PROGRESS_EVERY_S = 10.0
 # Longer than the services' own drain.
 END_WITHIN_S = 240.0
 
@@ -78,10 +77,12 @@ class Demo:
         self.base_url = json.loads(line)["base_url"]
         return True
 
-    async def add_worker(self, worker: DemoWorker) -> None:
-        """Start a worker and register it. RuntimeError or CommandError if that does not work."""
-        process = await run_workers.start(worker, self.folder / worker.log_name)
-        self.workers.append(process)
+    async def start_worker(self, worker: DemoWorker) -> None:
+        """Start a worker and wait until it is ready. RuntimeError if it does not come up."""
+        self.workers.append(await run_workers.start(worker, self.folder / worker.log_name))
+
+    async def register(self, worker: DemoWorker) -> None:
+        """Register a worker that is ready. RuntimeError or CommandError if the router does not take it."""
         found = await asyncio.to_thread(run_workers.register, self.settings, worker)
         if found["status"] != "healthy":
             raise RuntimeError(f"{worker.worker_id} is {found['status']}: {found['detail']}")
@@ -108,7 +109,9 @@ async def run(settings: Settings, with_workers: bool) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _ask_to_stop, stop, loop)
     demo = Demo(settings, stop)
-    demo.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    # In two steps, because `parents` would make the outer one with the usual mode.
+    settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    demo.folder.mkdir(exist_ok=True, mode=0o700)
     say("starting billing, router and edge ...")
     work = asyncio.create_task(_work(demo, with_workers))
     stopped = asyncio.create_task(stop.wait())
@@ -118,9 +121,13 @@ async def run(settings: Settings, with_workers: bool) -> int:
     failure = (await asyncio.gather(work, return_exceptions=True))[0]
     say("stopping ...")
     code = await demo.end()
-    if isinstance(failure, Exception):
+    while isinstance(failure, ExceptionGroup):
+        failure = failure.exceptions[0]
+    if isinstance(failure, RuntimeError | OSError | CommandError):
         print(f"make run: {failure}", file=sys.stderr)
         return 1
+    if isinstance(failure, Exception):
+        raise failure
     say("stopped")
     return code
 
@@ -135,14 +142,15 @@ def _ask_to_stop(stop: asyncio.Event, loop: asyncio.AbstractEventLoop) -> None:
 
 async def _work(demo: Demo, with_workers: bool) -> None:
     """Goes on until the services end by themselves, which is a failure, or until it is cancelled."""
-    services = asyncio.create_task(demo.start_services())
-    reason = await _install("llm") if with_workers else None
-    if not await services:
-        raise RuntimeError("the services did not come up; what they said stands above")
+    async with asyncio.TaskGroup() as group:
+        services = group.create_task(demo.start_services())
+        llama, reason = await _first_worker(demo) if with_workers else (None, None)
+        if not await services:
+            raise RuntimeError("the services did not come up; what they said stands above")
     assert demo.services is not None
     async with asyncio.TaskGroup() as group:
-        if with_workers and reason is None:
-            group.create_task(_show(demo))
+        if llama is not None:
+            group.create_task(_show(demo, llama))
         else:
             say(f"SpeedInfer is ready: {demo.base_url}" + (f"\nno demo workers: {reason}" if reason else ""))
             say(HOW_TO_REGISTER)
@@ -150,12 +158,23 @@ async def _work(demo: Demo, with_workers: bool) -> None:
         raise RuntimeError("the services ended; what they said stands above")
 
 
-async def _show(demo: Demo) -> None:
-    """The language model first, then a key that works, then Triton while receipts already come."""
+async def _first_worker(demo: Demo) -> tuple[DemoWorker | None, str | None]:
+    """The language model in llama.cpp, started but not registered; or why there is none."""
+    if (reason := await _install("llm")) is not None:
+        return None, reason
+    say("starting the language model in llama.cpp ...")
+    llama = run_workers.llama_worker()
     try:
-        say("starting the language model in llama.cpp ...")
-        llama = run_workers.llama_worker()
-        await demo.add_worker(llama)
+        await demo.start_worker(llama)
+    except RuntimeError as error:
+        return None, str(error)
+    return llama, None
+
+
+async def _show(demo: Demo, llama: DemoWorker) -> None:
+    """The language model and a key that works first, then Triton while receipts already come."""
+    try:
+        await demo.register(llama)
         models = [COMMON_MODEL, llama.own_model, "demo/triton"]
         account = await asyncio.to_thread(open_account, demo.settings, models)
     except (RuntimeError, CommandError) as error:
@@ -175,7 +194,8 @@ async def _add_triton(demo: Demo, account: DemoAccount) -> None:
             return
         say("starting the same model in Triton ...")
         triton = run_workers.triton_worker(demo.folder / "triton")
-        await demo.add_worker(triton)
+        await demo.start_worker(triton)
+        await demo.register(triton)
     except (RuntimeError, CommandError) as error:
         say(f"without Triton: {error}")
         return
@@ -232,7 +252,7 @@ def _curl(demo: Demo, account: DemoAccount, model: str) -> str:
     body = {
         "model": model,
         "stream": True,
-        "messages": [{"role": "user", "content": "What is the capital of France?"}],
+        "messages": [{"role": "user", "content": "Name the capital of France."}],
     }
     return (
         f"curl -N {demo.base_url}/chat/completions -H 'Authorization: Bearer {account.key}'"

@@ -18,6 +18,8 @@ class Usage:
     prompt: int | None = None
     cached: int | None = None
     completion: int | None = None
+    # A count was there but cannot be one. Then nothing that was reported before may stand in for it.
+    malformed: bool = False
 
     def message(self) -> usage_pb2.Usage:
         """The wire form."""
@@ -34,13 +36,16 @@ def count(value: Any) -> int | None:
 
 
 def from_openai(value: Any) -> Usage | None:
-    """Counts of an OpenAI `usage` object (already parsed). None where there is no object or it holds no count at all."""
+    """Counts of an OpenAI `usage` object (already parsed). None where there is no object or it speaks of no count at all."""
     if not isinstance(value, dict):
         return None
     details = value.get("prompt_tokens_details")
-    usage = Usage(
-        prompt=count(value.get("prompt_tokens")),
-        cached=count(details.get("cached_tokens")) if isinstance(details, dict) else None,
-        completion=count(value.get("completion_tokens")),
+    written = (
+        value.get("prompt_tokens"),
+        details.get("cached_tokens") if isinstance(details, dict) else None,
+        value.get("completion_tokens"),
     )
+    prompt, cached, completion = (count(number) for number in written)
+    malformed = any(number is not None and count(number) is None for number in written)
+    usage = Usage(prompt, cached, completion, malformed)
     return None if usage == Usage() else usage

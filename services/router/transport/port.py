@@ -55,6 +55,8 @@ class Dispatch:
     choices: int = 1
     traceparent: str = ""
     tracestate: str = ""
+    # The second try after a stale connection: not on another that may be stale as well.
+    fresh_connection: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +110,7 @@ class WorkerFailure(Exception):
         try_another: bool = True,
         counts_against_worker: bool = True,
         stale_connection: bool = False,
+        connection_lost: bool = False,
         http_status: int = 0,
         code: str = "",
         param: str = "",
@@ -124,6 +127,8 @@ class WorkerFailure(Exception):
         self.counts_against_worker = counts_against_worker
         # A reused connection had been closed by the worker and no byte of an answer came: once more, at once, same worker.
         self.stale_connection = stale_connection
+        # The connection broke, and nothing was said: an answer that was already complete stays so.
+        self.connection_lost = connection_lost
         self.http_status = http_status
         self.code = code
         self.param = param

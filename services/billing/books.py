@@ -1,0 +1,227 @@
+"""The working set of one batch: what it loaded, what it changes, and the leases that follow from it.
+
+Operations read and change records here and nowhere else; the engine saves all of it in one transaction. Only the writer's
+thread uses it. An operation judges first and changes afterwards, so that a refusal leaves no trace.
+"""
+
+from collections import defaultdict
+
+from services.billing import ledger
+from services.billing.key import Key
+from services.billing.lease import Lease, Leases
+from services.billing.ledger import Account, Transaction
+from services.billing.limits import Counters
+from services.billing.price import PriceVersion
+from services.billing.reservation import Reservation, State
+from services.billing.store.port import Changes, DoneOperation, Names, NewEntry, NewTransaction, Session
+
+
+class Books:
+    """Everything that the operations of a batch see. All of them see the same moment."""
+
+    def __init__(self, session: Session, leases: Leases, now_ms: int, monotonic_ms: int) -> None:
+        self.now_ms = now_ms
+        self.monotonic_ms = monotonic_ms
+        self.leases = leases
+        self.changes = Changes()
+        # Applied to the leases once the batch is on disk.
+        self.granted: dict[str, Lease] = {}
+        self.closed: set[str] = set()
+        self._session = session
+        self._reservations: dict[str, Reservation] = {}
+        self._operations: dict[str, DoneOperation] = {}
+        self._keys: dict[str, Key] = {}
+        self._accounts: dict[str, Account] = {}
+        self._bearers: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+        # Open holds of a key: as stored before the batch, and the batch's own change.
+        self._stored_holds: dict[str, int] = {}
+        self._new_holds: defaultdict[str, int] = defaultdict(int)
+        self._prices: dict[tuple[str, str], PriceVersion | None] = {}
+
+    def fetch(self, names: Names) -> None:
+        """Load what is named. What is here already stays as it is."""
+        found = self._session.load(names)
+        self._reservations = {**found.reservations, **self._reservations}
+        self._operations = {**found.operations, **self._operations}
+        self._keys = {**found.keys, **self._keys}
+        self._accounts = {**found.accounts, **self._accounts}
+
+    def reservation(self, reservation_id: str) -> Reservation | None:
+        """A reservation that was named."""
+        return self._reservations.get(reservation_id)
+
+    def operation(self, operation_id: str) -> DoneOperation | None:
+        """An operator's mutation that was named and done."""
+        return self._operations.get(operation_id)
+
+    def key(self, key_id: str) -> Key | None:
+        """A key that was named."""
+        return self._keys.get(key_id)
+
+    def account(self, account_id: str) -> Account | None:
+        """An account that was named, or is that of a named key or reservation."""
+        return self._accounts.get(account_id)
+
+    def bearer(self, account_id: str, idempotency_key: str) -> tuple[str, State] | None:
+        """The held or charged reservation of the account that bears the idempotency key."""
+        candidates = dict(self._session.bearers(account_id, idempotency_key))
+        # This batch may have closed some of them, and opened or charged others.
+        names = candidates.keys() | self._bearers[account_id, idempotency_key]
+        candidates |= {name: self._reservations[name].state for name in names if name in self._reservations}
+        open_or_charged = [
+            (state is State.HELD, name, state)
+            for name, state in candidates.items()
+            if state is State.HELD or state.charged
+        ]
+        return max(open_or_charged)[1:] if open_or_charged else None
+
+    def price_now(self, model: str, account_id: str) -> PriceVersion | None:
+        """The version in effect: the account's own, else the general one."""
+        for scope in (account_id, ""):
+            if (model, scope) not in self._prices:
+                self._prices[model, scope] = self._session.price_at(model, scope, self.now_ms)
+            if (version := self._prices[model, scope]) is not None:
+                return version
+        return None
+
+    def price_latest(self, model: str, account_id: str) -> PriceVersion | None:
+        """The version that applies last, of this batch or stored: the account's own, else the general one."""
+        for scope in (account_id, ""):
+            stored = self._session.price_latest(model, scope)
+            mine = [one for one in self.changes.prices if one.model == model and one.account_id == scope]
+            versions = [*([stored] if stored else []), *mine]
+            if versions:
+                # Of equals, the one that was set later.
+                return max(enumerate(versions), key=lambda pair: (pair[1].effective_from_ms, pair[0]))[1]
+        return None
+
+    def price(self, version: str) -> PriceVersion:
+        """The version that a reservation names."""
+        for mine in self.changes.prices:
+            if mine.version == version:
+                return mine
+        return self._session.price(version)
+
+    def counters(self, key: Key) -> Counters:
+        """The key's counters at this moment. Changed ones must be given to `keep_counters`."""
+        counters = self.changes.counters.get(key.key_id) or self._session.counters(key.key_id)
+        counters.roll(self.now_ms)
+        return counters
+
+    def keep_counters(self, key: Key, counters: Counters) -> None:
+        """Save a key's counters."""
+        self.changes.counters[key.key_id] = counters
+
+    def open_holds(self, key_id: str) -> int:
+        """How many holds of the key are open."""
+        if key_id not in self._stored_holds:
+            self._stored_holds[key_id] = self._session.open_holds(key_id)
+        return self._stored_holds[key_id] + self._new_holds[key_id]
+
+    def lease(self, reservation_id: str) -> Lease | None:
+        """The lease of an open hold."""
+        return self.granted.get(reservation_id) or self.leases.get(reservation_id)
+
+    def correct_counters(self, reservation: Reservation, tokens: int, spend_nanos: int) -> None:
+        """Add a difference to what a reservation counts against its key."""
+        key = self._keys.get(reservation.key_id)
+        if key is not None and key.limits.counted:
+            counters = self.counters(key)
+            counters.correct(reservation.created_at_ms, tokens, spend_nanos)
+            self.keep_counters(key, counters)
+
+    def add_account(self, account: Account) -> None:
+        """Open an account."""
+        self._accounts[account.account_id] = account
+        self.changes.new_accounts[account.account_id] = account
+
+    def add_key(self, key: Key) -> None:
+        """Add a key."""
+        self._keys[key.key_id] = key
+        self.changes.new_keys[key.key_id] = key
+
+    def change_key(self, key: Key) -> None:
+        """Save a key that changed."""
+        if key.key_id not in self.changes.new_keys:
+            self.changes.changed_keys[key.key_id] = key
+
+    def add_price(self, version: PriceVersion) -> None:
+        """Add a version."""
+        self.changes.prices.append(version)
+        if version.effective_from_ms <= self.now_ms:
+            self._prices[version.model, version.account_id] = version
+
+    def add_operation(self, done: DoneOperation) -> None:
+        """Remember a mutation and its answer."""
+        self._operations[done.operation_id] = done
+        self.changes.operations.append(done)
+
+    def remember(self, reservation: Reservation) -> None:
+        """Store an id as closed that was never held."""
+        self._reservations[reservation.reservation_id] = reservation
+        self.changes.new_reservations[reservation.reservation_id] = reservation
+
+    def hold(self, reservation: Reservation, account: Account, lease: Lease) -> None:
+        """Set a hold aside."""
+        account.held_nanos += reservation.hold_nanos
+        account.open_holds += 1
+        self._touch(account)
+        self.remember(reservation)
+        self._bear(reservation)
+        self._new_holds[reservation.key_id] += 1
+        self.granted[reservation.reservation_id] = lease
+        self.closed.discard(reservation.reservation_id)
+
+    def close(self, reservation: Reservation, account: Account, state: State) -> None:
+        """Give an open hold back; what is charged for it is posted apart. An EXPIRED one turns LATE the same way."""
+        if reservation.state is State.HELD:
+            self._new_holds[reservation.key_id] -= 1
+            account.held_nanos -= reservation.hold_nanos
+            account.open_holds -= 1
+            self.granted.pop(reservation.reservation_id, None)
+            self.closed.add(reservation.reservation_id)
+        self._bear(reservation)
+        reservation.state = state
+        reservation.closed_at_ms = self.now_ms
+        self._touch(account)
+        if reservation.reservation_id not in self.changes.new_reservations:
+            self.changes.changed_reservations[reservation.reservation_id] = reservation
+
+    def post(self, transaction: Transaction) -> int:
+        """Book a transaction; answers the number of the customer's entry. The caller has checked that balances fit."""
+        number = self._session.next_transaction()
+        self.changes.transactions.append(
+            NewTransaction(
+                number,
+                transaction.kind,
+                self.now_ms,
+                transaction.request_id,
+                transaction.operation_id,
+                transaction.note,
+                transaction.charge,
+            )
+        )
+        first = 0
+        for leg in transaction.legs:
+            entry = self._session.next_entry()
+            first = first or entry
+            if leg.account_id in ledger.HOUSE:
+                self.changes.entries.append(NewEntry(entry, number, leg.account_id, leg.amount_nanos, None, None))
+                continue
+            account = self._accounts[leg.account_id]
+            assert ledger.fits(account.balance_nanos, leg.amount_nanos), "the balance must fit"
+            account.balance_nanos += leg.amount_nanos
+            account.entries += 1
+            self._touch(account)
+            self.changes.entries.append(
+                NewEntry(entry, number, leg.account_id, leg.amount_nanos, account.entries, account.balance_nanos)
+            )
+        return first
+
+    def _touch(self, account: Account) -> None:
+        if account.account_id not in self.changes.new_accounts:
+            self.changes.changed_accounts[account.account_id] = account
+
+    def _bear(self, reservation: Reservation) -> None:
+        if reservation.idempotency_key:
+            self._bearers[reservation.account_id or "", reservation.idempotency_key].add(reservation.reservation_id)

@@ -1,0 +1,52 @@
+"""The content of an item, kept to compare a repeated one with. Pure; anything in billing may import it.
+
+Content is the message without its id and without what belongs to one sending (deadline, trace).
+"""
+
+from typing import Any, TypeVar
+
+from google.protobuf.message import Message
+
+_NOT_CONTENT = ("context", "operation_id", "reservation_id")
+M = TypeVar("M", bound=Message)
+
+
+def canonical(item: Message) -> bytes:
+    """The content's bytes: equal content, equal bytes."""
+    return _content(item).SerializeToString(deterministic=True)
+
+
+def first_difference(stored: bytes, item: Message) -> str:
+    """The name of the first field, by number, that differs from what is stored; empty where none does."""
+    if canonical(item) == stored:
+        return ""
+    kept, new = type(item)(), _content(item)
+    kept.ParseFromString(stored)
+    return _differs(kept, new)
+
+
+def _content(item: M) -> M:
+    content = type(item)()
+    content.CopyFrom(item)
+    for name in _NOT_CONTENT:
+        if name in content.DESCRIPTOR.fields_by_name:
+            content.ClearField(name)
+    return content
+
+
+def _differs(kept: Any, new: Any) -> str:
+    """Where a part is a message on both sides, the difference inside it is named (`prompt.text_bytes`)."""
+    for field in sorted(new.DESCRIPTOR.fields, key=_number):
+        if field.has_presence and kept.HasField(field.name) != new.HasField(field.name):
+            return str(field.name)
+        mine, theirs = getattr(kept, field.name), getattr(new, field.name)
+        if mine == theirs:
+            continue
+        if isinstance(mine, Message):
+            return f"{field.name}.{_differs(mine, theirs)}".rstrip(".")
+        return str(field.name)
+    return ""
+
+
+def _number(field: Any) -> int:
+    return int(field.number)

@@ -1,0 +1,137 @@
+"""What a key may do in a minute, a day, a month, and at once. Pure; anything in billing may import it.
+
+Minutes, days and months are UTC. One counter a period is kept, for the current window: a reservation counts in the window in
+which it was made, and a settlement corrects that window if it is still the current one. Calls that are refused do not count.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+MINUTE_MS = 60_000
+DAY_MS = 86_400_000
+# When a place may be free again, for a caller that is at its bound of open holds.
+CONCURRENCY_RETRY_MS = 1_000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a key may do; None and an empty tuple mean without limit."""
+
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None
+    concurrency: int | None = None
+    models: tuple[str, ...] = ()
+    expires_at_ms: int | None = None
+    daily_spend_nanos: int | None = None
+    monthly_spend_nanos: int | None = None
+
+    @property
+    def counted(self) -> bool:
+        """Whether any of them needs counters."""
+        return not (
+            self.requests_per_minute is None
+            and self.tokens_per_minute is None
+            and self.daily_spend_nanos is None
+            and self.monthly_spend_nanos is None
+        )
+
+
+def minute_start(at_ms: int) -> int:
+    """The UTC minute of a moment."""
+    return at_ms - at_ms % MINUTE_MS
+
+
+def day_start(at_ms: int) -> int:
+    """The UTC day of a moment."""
+    return at_ms - at_ms % DAY_MS
+
+
+def month_start(at_ms: int) -> int:
+    """The UTC month of a moment."""
+    moment = _EPOCH + timedelta(milliseconds=at_ms)
+    return (datetime(moment.year, moment.month, 1, tzinfo=UTC) - _EPOCH) // timedelta(milliseconds=1)
+
+
+@dataclass(slots=True)
+class Window:
+    """What was used in one window."""
+
+    start_ms: int = 0
+    requests: int = 0
+    tokens: int = 0
+    spend_nanos: int = 0
+
+    def roll(self, start_ms: int) -> None:
+        """Begin a later window. A clock that is stepped back goes on counting in the window that it left."""
+        if start_ms > self.start_ms:
+            self.start_ms, self.requests, self.tokens, self.spend_nanos = start_ms, 0, 0, 0
+
+
+@dataclass(slots=True)
+class Counters:
+    """A key's three windows."""
+
+    minute: Window = field(default_factory=Window)
+    day: Window = field(default_factory=Window)
+    month: Window = field(default_factory=Window)
+
+    def roll(self, now_ms: int) -> None:
+        """Bring all three to a moment."""
+        for window, start in self._windows():
+            window.roll(start(now_ms))
+
+    def count(self, tokens: int, spend_nanos: int) -> None:
+        """Add one request to the current windows."""
+        for window, _ in self._windows():
+            window.requests += 1
+            window.tokens += tokens
+            window.spend_nanos += spend_nanos
+
+    def correct(self, made_at_ms: int, tokens: int, spend_nanos: int) -> None:
+        """Add a difference to those windows in which the request was made, where they are still current."""
+        for window, start in self._windows():
+            if window.start_ms == start(made_at_ms):
+                window.tokens += tokens
+                window.spend_nanos += spend_nanos
+
+    def _windows(self) -> tuple[tuple[Window, Callable[[int], int]], ...]:
+        return (self.minute, minute_start), (self.day, day_start), (self.month, month_start)
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """A limit that stands in the way. `retry_after_ms` zero: trying again does not help soon."""
+
+    limit: str
+    message: str
+    retry_after_ms: int = 0
+
+
+def judge(
+    limits: Limits, counters: Counters, open_holds: int, tokens: int, hold_nanos: int, now_ms: int
+) -> Reached | None:
+    """The first limit that one more request would exceed, or None. The counters must have been rolled to `now_ms`."""
+    rest_ms = minute_rest_ms(now_ms)
+    if over(limits.requests_per_minute, counters.minute.requests + 1):
+        return Reached("requests_per_minute", "the key's requests per minute are used up", rest_ms)
+    if over(limits.tokens_per_minute, counters.minute.tokens + tokens):
+        return Reached("tokens_per_minute", "the key's tokens per minute do not suffice for this request", rest_ms)
+    if over(limits.concurrency, open_holds + 1):
+        return Reached("concurrency", "the key has as many requests open as it may", CONCURRENCY_RETRY_MS)
+    if over(limits.daily_spend_nanos, counters.day.spend_nanos + hold_nanos):
+        return Reached("daily_spend", "the key's spend for this UTC day does not suffice")
+    if over(limits.monthly_spend_nanos, counters.month.spend_nanos + hold_nanos):
+        return Reached("monthly_spend", "the key's spend for this UTC month does not suffice")
+    return None
+
+
+def over(limit: int | None, value: int) -> bool:
+    """Whether a value is beyond a limit that is set."""
+    return limit is not None and value > limit
+
+
+def minute_rest_ms(now_ms: int) -> int:
+    """Milliseconds until the UTC minute ends."""
+    return MINUTE_MS - now_ms % MINUTE_MS

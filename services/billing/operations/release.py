@@ -1,0 +1,100 @@
+"""Release and lapse: give a hold back without a charge. Pure."""
+
+from dataclasses import dataclass
+
+from google.protobuf.message import Message
+from google.protobuf.wrappers_pb2 import UInt32Value
+from speedinfer.billing.v1 import reservation_pb2 as pb
+
+from services.billing.books import Books
+from services.billing.identity import Age, age
+from services.billing.reservation import Effect, Event, Reservation, State, step
+from services.billing.rules import Rules
+from services.billing.store.port import Names
+
+MAX_CAUSE_CHARS = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """One item of ReleaseRequest."""
+
+    item: pb.ReleaseItem
+    rules: Rules
+
+    def names(self) -> Names:
+        """See Operation."""
+        return Names(reservations={self.item.reservation_id})
+
+    def apply(self, books: Books) -> pb.ReleaseResult:
+        """See Operation."""
+        judged = age(self.item.reservation_id, books.now_ms, self.rules.id_age_days)
+        if judged is Age.MALFORMED:
+            return self._result(pb.RELEASE_STATUS_INVALID)
+        if judged is Age.EXPIRED:
+            return self._result(pb.RELEASE_STATUS_ID_EXPIRED)
+        known = books.reservation(self.item.reservation_id)
+        cell = step(known.state if known else State.UNKNOWN, Event.RELEASE)
+        if known is None:
+            assert cell.effect is Effect.REMEMBER
+            return self._remember(books, judged, cell.state)
+        match cell.effect:
+            case Effect.CONFLICT:
+                return self._result(pb.RELEASE_STATUS_CONFLICT)
+            case Effect.GIVE_BACK:
+                known.cause = self.item.cause[:MAX_CAUSE_CHARS]
+                _give_back(books, known, cell.state)
+        expired = known.state is State.EXPIRED
+        return self._result(pb.RELEASE_STATUS_EXPIRED if expired else pb.RELEASE_STATUS_RELEASED)
+
+    def _remember(self, books: Books, judged: Age, state: State) -> pb.ReleaseResult:
+        if judged is Age.FUTURE:
+            return self._result(pb.RELEASE_STATUS_INVALID)
+        books.remember(
+            Reservation(
+                reservation_id=self.item.reservation_id,
+                state=state,
+                created_at_ms=books.now_ms,
+                closed_at_ms=books.now_ms,
+                cause=self.item.cause[:MAX_CAUSE_CHARS],
+            )
+        )
+        return self._result(pb.RELEASE_STATUS_RELEASED)
+
+    def _result(self, status: pb.ReleaseStatus.ValueType) -> pb.ReleaseResult:
+        return pb.ReleaseResult(reservation_id=self.item.reservation_id, status=status)
+
+
+@dataclass(frozen=True, slots=True)
+class Lapse:
+    """The sweep: every hold whose lease is over turns EXPIRED. Answers how many did."""
+
+    at_most: int
+
+    def names(self) -> Names:
+        """See Operation. Which ones it is about is known only when it is applied."""
+        return Names()
+
+    def apply(self, books: Books) -> Message:
+        """See Operation."""
+        lapsed = books.leases.lapsed(books.monotonic_ms, self.at_most)
+        if lapsed:
+            books.fetch(Names(reservations=set(lapsed)))
+        count = 0
+        for reservation_id in lapsed:
+            known = books.reservation(reservation_id)
+            cell = step(known.state if known else State.UNKNOWN, Event.LAPSE)
+            if known is None or cell.effect is not Effect.GIVE_BACK:
+                # An earlier item of this batch closed it.
+                books.closed.add(reservation_id)
+                continue
+            _give_back(books, known, cell.state)
+            count += 1
+        return UInt32Value(value=count)
+
+
+def _give_back(books: Books, reservation: Reservation, becomes: State) -> None:
+    account = books.account(reservation.account_id or "")
+    assert account is not None, "a hold has an account"
+    books.correct_counters(reservation, -reservation.limit_tokens, -reservation.hold_nanos)
+    books.close(reservation, account, becomes)

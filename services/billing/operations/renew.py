@@ -1,0 +1,35 @@
+"""Renew: an open hold lasts longer. Pure. Nothing is stored, since a restart gives every open hold a full lease anyhow."""
+
+from dataclasses import dataclass
+
+from speedinfer.billing.v1 import reservation_pb2 as pb
+
+from services.billing.books import Books
+from services.billing.reservation import Effect, Event, State, step
+from services.billing.store.port import Names
+
+
+@dataclass(frozen=True, slots=True)
+class Renew:
+    """One item of RenewRequest."""
+
+    item: pb.RenewItem
+
+    def names(self) -> Names:
+        """See Operation."""
+        return Names(reservations={self.item.reservation_id})
+
+    def apply(self, books: Books) -> pb.RenewResult:
+        """See Operation."""
+        known = books.reservation(self.item.reservation_id)
+        effect = step(known.state if known else State.UNKNOWN, Event.RENEW).effect
+        result = pb.RenewResult(reservation_id=self.item.reservation_id)
+        if effect is Effect.EXTEND:
+            lease = books.lease(self.item.reservation_id)
+            assert lease is not None, "an open hold has a lease"
+            extended = books.leases.extend(lease, books.monotonic_ms)
+            result.status = pb.RENEW_STATUS_RENEWED if extended else pb.RENEW_STATUS_AT_HARD_END
+            result.lease_ms = max(lease.until_ms - books.monotonic_ms, 0)
+        else:
+            result.status = pb.RENEW_STATUS_UNKNOWN if effect is Effect.UNKNOWN else pb.RENEW_STATUS_CLOSED
+        return result

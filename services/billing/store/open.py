@@ -1,0 +1,18 @@
+"""Which store a database URL means. The composition root imports it."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from services.billing.store.port import Store
+from services.billing.store.sqlite import SqliteStore
+from services.common.errors import ConfigurationError
+
+SQLITE = "sqlite:///"
+
+
+def open_store(url: str, now_ms: Callable[[], int]) -> Store:
+    """Open (and make or migrate) the database. ConfigurationError says what is wrong with it."""
+    if url.startswith(SQLITE) and len(url) > len(SQLITE):
+        return SqliteStore(Path(url.removeprefix(SQLITE)), now_ms)
+    scheme = url.partition(":")[0]
+    raise ConfigurationError(f"billing.database: {scheme!r} databases are not known; sqlite:///PATH is")

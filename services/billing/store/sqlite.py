@@ -1,0 +1,315 @@
+"""The SQLite store: one file, one writing process. Only `store/open.py` imports it.
+
+WAL with `synchronous=FULL`: a commit that was answered is on disk. A lock file keeps a second billing away from the same
+database, whose leases and batches would not know of ours.
+"""
+
+# Statements are put together from constants of ours only; values always go in as parameters.
+# ruff: noqa: S608
+
+import fcntl
+import json
+import os
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from services.billing.key import Key
+from services.billing.ledger import Account
+from services.billing.limits import Counters, Window
+from services.billing.price import PriceVersion
+from services.billing.reservation import Reservation, State
+from services.billing.store import rows
+from services.billing.store.migrate import migrate
+from services.billing.store.port import Changes, DoneOperation, Loaded, Names, StoreError
+from services.billing.store.sqlite_reader import SqliteReader
+from services.common.errors import ConfigurationError
+
+BUSY_TIMEOUT_MS = 5_000
+PRICE_CACHE = 4_096
+PERIODS = ("minute", "day", "month")
+
+
+class SqliteStore:
+    """See Store."""
+
+    def __init__(self, path: Path, now_ms: Callable[[], int]) -> None:
+        self._path = path
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._lock = _lock(path)
+        # Price versions never change, so what was read once holds.
+        self._prices: dict[str, PriceVersion] = {}
+        try:
+            self._connection = connect(path)
+            try:
+                migrate(self._connection, now_ms(), str(path))
+            except BaseException:
+                self._connection.close()
+                raise
+        except BaseException as error:
+            os.close(self._lock)
+            if isinstance(error, sqlite3.Error):
+                raise ConfigurationError(f"the database {path} cannot be used: {error}") from error
+            raise
+
+    @property
+    def errors(self) -> tuple[type[Exception], ...]:
+        """See Store."""
+        return (sqlite3.Error, ConfigurationError)
+
+    @contextmanager
+    def session(self) -> Iterator["SqliteSession"]:
+        """See Store."""
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+            yield SqliteSession(self._connection, self._prices)
+            self._connection.execute("COMMIT")
+        except BaseException as error:
+            with suppress(sqlite3.Error):
+                self._connection.execute("ROLLBACK")
+            if isinstance(error, sqlite3.Error) and not isinstance(error, sqlite3.IntegrityError):
+                raise StoreError(f"billing's database did not store it: {error}") from error
+            raise
+
+    def reconnect(self) -> None:
+        """See Store."""
+        with suppress(sqlite3.Error):
+            self._connection.close()
+        try:
+            self._connection = connect(self._path)
+        except (sqlite3.Error, ConfigurationError) as error:
+            raise StoreError(f"billing's database cannot be opened: {error}") from error
+
+    def open_holds(self) -> Iterable[tuple[str, int, int]]:
+        """See Store."""
+        statement = "SELECT reservation_id, created_at_ms, hard_end_ms FROM reservation WHERE state = ?"
+        try:
+            return self._connection.execute(statement, (int(State.HELD),)).fetchall()
+        except sqlite3.Error as error:
+            raise StoreError(f"billing's database cannot be read: {error}") from error
+
+    def reader(self) -> SqliteReader:
+        """See Store."""
+        return SqliteReader(connect(self._path, read_only=True))
+
+    def close(self) -> None:
+        """See Store."""
+        self._connection.close()
+        os.close(self._lock)
+
+
+def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
+    """A connection with our settings; those on which durability rests are asserted."""
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=256)
+    connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
+    mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA foreign_keys = ON")
+    connection.execute("PRAGMA trusted_schema = OFF")
+    synchronous = connection.execute("PRAGMA synchronous").fetchone()[0]
+    if mode != "wal" or synchronous != 2:
+        connection.close()
+        raise ConfigurationError(
+            f"{path}: SQLite runs with journal_mode={mode}, synchronous={synchronous}; WAL and FULL (2) are needed, "
+            "which a local file system has"
+        )
+    if read_only:
+        connection.execute("PRAGMA query_only = ON")
+    return connection
+
+
+def _lock(path: Path) -> int:
+    descriptor = os.open(path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(descriptor)
+        raise ConfigurationError(f"another billing process uses {path}") from error
+    return descriptor
+
+
+class SqliteSession:
+    """See Session. BEGIN IMMEDIATE has locked the whole database, accounts included."""
+
+    def __init__(self, connection: sqlite3.Connection, prices: dict[str, PriceVersion]) -> None:
+        self._connection = connection
+        self._prices = prices
+        self._transaction = self._highest("ledger_transaction")
+        self._entry = self._highest("entry")
+
+    def load(self, names: Names) -> Loaded:
+        """See Session."""
+        reservations = self._by_id(
+            "reservation", "reservation_id", rows.RESERVATION, names.reservations, rows.reservation
+        )
+        key_ids = names.keys | {one.key_id for one in reservations.values()}
+        keys = self._by_id("api_key", "key_id", rows.KEY, key_ids, rows.key)
+        account_ids = names.accounts | {key.account_id for key in keys.values()}
+        account_ids |= {one.account_id for one in reservations.values() if one.account_id is not None}
+        accounts = self._by_id("account", "account_id", rows.ACCOUNT, account_ids, rows.account, "kind = 'customer'")
+        columns = "operation_id, kind, content, answer, done_at_ms"
+        operations = self._by_id(
+            "operation", "operation_id", columns, names.operations, lambda row: DoneOperation(*row)
+        )
+        return Loaded(reservations, operations, keys, accounts)
+
+    def bearers(self, account_id: str, idempotency_key: str) -> list[tuple[str, State]]:
+        """See Session. Two statements, because each of the two partial indexes serves one of them."""
+        found: list[tuple[str, State]] = []
+        for condition in ("state IN (1, 2)", "state = 5"):
+            statement = (
+                "SELECT reservation_id, state FROM reservation WHERE account_id = ? AND idempotency_key = ? "
+                f"AND idempotency_key <> '' AND {condition}"
+            )
+            rows_found = self._connection.execute(statement, (account_id, idempotency_key))
+            found += [(row[0], State(row[1])) for row in rows_found]
+        return found
+
+    def price_at(self, model: str, account_id: str, at_ms: int) -> PriceVersion | None:
+        """See Session."""
+        return self._price_of(model, account_id, at_ms)
+
+    def price_latest(self, model: str, account_id: str) -> PriceVersion | None:
+        """See Session."""
+        return self._price_of(model, account_id, 2**63 - 1)
+
+    def price(self, version: str) -> PriceVersion:
+        """See Session."""
+        if version not in self._prices:
+            row = self._one(f"SELECT {rows.PRICE} FROM price_version WHERE version = ?", (version,))
+            assert row is not None, "a pinned price version exists"
+            if len(self._prices) >= PRICE_CACHE:
+                self._prices.clear()
+            self._prices[version] = rows.price(row)
+        return self._prices[version]
+
+    def counters(self, key_id: str) -> Counters:
+        """See Session."""
+        statement = "SELECT period, start_ms, requests, tokens, spend_nanos FROM key_counter WHERE key_id = ?"
+        windows = {row[0]: Window(*row[1:]) for row in self._connection.execute(statement, (key_id,))}
+        return Counters(*(windows.get(period) or Window() for period in PERIODS))
+
+    def open_holds(self, key_id: str) -> int:
+        """See Session."""
+        row = self._one("SELECT count(*) FROM reservation WHERE key_id = ? AND state = 1", (key_id,))
+        return 0 if row is None else int(row[0])
+
+    def next_transaction(self) -> int:
+        """See Session."""
+        self._transaction += 1
+        return self._transaction
+
+    def next_entry(self) -> int:
+        """See Session."""
+        self._entry += 1
+        return self._entry
+
+    def save(self, changes: Changes) -> None:
+        """See Session."""
+        many = self._connection.executemany
+        many(
+            _insert("account", rows.ACCOUNT, "kind"),
+            [(*rows.account_row(one), "customer") for one in changes.new_accounts.values()],
+        )
+        many(_UPDATE_ACCOUNT, [_account_changes(one) for one in changes.changed_accounts.values()])
+        many(_insert("api_key", rows.KEY), [rows.key_row(one) for one in changes.new_keys.values()])
+        many(_UPDATE_KEY, [_key_changes(one) for one in changes.changed_keys.values()])
+        many(_insert("price_version", rows.PRICE), [rows.price_row(one) for one in changes.prices])
+        # Before new ones: what this batch closed frees its idempotency key for what it opens.
+        many(_UPDATE_RESERVATION, [_reservation_changes(one) for one in changes.changed_reservations.values()])
+        many(_INSERT_RESERVATION, [rows.reservation_row(one) for one in changes.new_reservations.values()])
+        many(_UPSERT_COUNTER, _counter_rows(changes.counters))
+        many(
+            "INSERT INTO operation VALUES (?, ?, ?, ?, ?)",
+            [(one.operation_id, one.kind, one.content, one.answer, one.done_at_ms) for one in changes.operations],
+        )
+        many(
+            "INSERT INTO ledger_transaction VALUES (?, ?, ?, ?, ?, ?)",
+            [
+                (one.number, int(one.kind), one.booked_at_ms, one.request_id, one.operation_id, one.note)
+                for one in changes.transactions
+            ],
+        )
+        many(
+            "INSERT INTO entry VALUES (?, ?, ?, ?, ?, ?)",
+            [
+                (
+                    one.number,
+                    one.transaction,
+                    one.account_id,
+                    one.amount_nanos,
+                    one.account_seq,
+                    one.balance_after_nanos,
+                )
+                for one in changes.entries
+            ],
+        )
+        many(_INSERT_CHARGE, [rows.charge_row(one, one.charge) for one in changes.transactions if one.charge])
+
+    def _price_of(self, model: str, account_id: str, at_ms: int) -> PriceVersion | None:
+        row = self._one(
+            "SELECT version FROM price_version WHERE model = ? AND account_id = ? AND effective_from_ms <= ? "
+            "ORDER BY effective_from_ms DESC, number DESC LIMIT 1",
+            (model, account_id, at_ms),
+        )
+        return None if row is None else self.price(row[0])
+
+    def _one(self, statement: str, values: tuple[Any, ...]) -> Any:
+        return self._connection.execute(statement, values).fetchone()
+
+    def _highest(self, table: str) -> int:
+        row = self._one(f"SELECT max(number) FROM {table}", ())
+        return int(row[0] or 0)
+
+    def _by_id(
+        self, table: str, name: str, columns: str, wanted: set[str], make: Callable[[rows.Row], Any], only: str = "1"
+    ) -> dict[str, Any]:
+        """Rows by id. The ids go in as one JSON text, so that the statement is the same for any number of them."""
+        if not wanted:
+            return {}
+        statement = f"SELECT {columns} FROM {table} WHERE {name} IN (SELECT value FROM json_each(?)) AND {only}"
+        found = self._connection.execute(statement, (json.dumps(list(wanted)),))
+        return {row[0]: make(row) for row in found}
+
+
+def _insert(table: str, columns: str, *more: str) -> str:
+    names = ", ".join((columns, *more))
+    return f"INSERT INTO {table} ({names}) VALUES ({rows.marks(names)})"
+
+
+_UPDATE_ACCOUNT = (
+    "UPDATE account SET balance_nanos = ?, held_nanos = ?, open_holds = ?, entries = ?, closed_at_ms = ? "
+    "WHERE account_id = ?"
+)
+_UPDATE_KEY = "UPDATE api_key SET revoked_at_ms = ?, expires_at_ms = ? WHERE key_id = ?"
+_UPDATE_RESERVATION = (
+    "UPDATE reservation SET state = ?, closed_at_ms = ?, charge_nanos = ?, prompt_tokens = ?, cached_prompt_tokens = ?, "
+    "completion_tokens = ?, worker_id = ?, attempts = ?, ending = ?, overrun = ?, balance_after_nanos = ?, cause = ? "
+    "WHERE reservation_id = ?"
+)
+_INSERT_RESERVATION = _insert("reservation", rows.RESERVATION)
+_INSERT_CHARGE = _insert("charge", f"transaction_number, booked_at_ms, {rows.CHARGE}")
+_UPSERT_COUNTER = "INSERT OR REPLACE INTO key_counter VALUES (?, ?, ?, ?, ?, ?)"
+
+
+def _account_changes(one: Account) -> rows.Row:
+    return (one.balance_nanos, one.held_nanos, one.open_holds, one.entries, one.closed_at_ms, one.account_id)
+
+
+def _key_changes(one: Key) -> rows.Row:
+    return (one.revoked_at_ms, one.limits.expires_at_ms, one.key_id)
+
+
+def _reservation_changes(one: Reservation) -> rows.Row:
+    row = rows.reservation_row(one)
+    return (row[5], *row[14:25], row[0])
+
+
+def _counter_rows(counters: dict[str, Counters]) -> list[rows.Row]:
+    return [
+        (key_id, period, window.start_ms, window.requests, window.tokens, window.spend_nanos)
+        for key_id, kept in counters.items()
+        for period, window in zip(PERIODS, (kept.minute, kept.day, kept.month), strict=True)
+    ]

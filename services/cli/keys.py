@@ -1,0 +1,115 @@
+"""`speedinfer keys`: what clients present. A key's text is made here, shown once, and never leaves but as a hash."""
+
+from datetime import datetime
+from typing import Annotated, Any
+
+import typer
+from speedinfer.billing.v1 import key_pb2, key_pb2_grpc
+
+from services.cli import connection, output, shape, typed
+from services.cli.invocation import Invocation, command, new_app
+from services.common.apikey import make_key
+from services.common.ids import uuid7
+from services.common.money import to_money
+
+app = new_app("API keys: what clients present.")
+
+KeyId = Annotated[str, typer.Argument(metavar="KEY_ID", help="The key's public id, key_...")]
+Spend = Annotated[int | None, typer.Option(parser=typed.credit, metavar="USD")]
+
+
+@command(app, "create")
+def create(
+    invocation: Invocation,
+    account: Annotated[str, typer.Option(metavar="ID", help="Whose key.")],
+    name: Annotated[str, typer.Option(help="A name for people.")] = "",
+    rpm: Annotated[int | None, typer.Option(min=1, help="Requests per minute.")] = None,
+    tpm: Annotated[int | None, typer.Option(min=1, help="Tokens per minute.")] = None,
+    concurrency: Annotated[int | None, typer.Option(min=1, help="Requests at once.")] = None,
+    models: Annotated[str | None, typer.Option(metavar="A,B", help="The models it may use; default: all.")] = None,
+    expires: Annotated[
+        datetime | None, typer.Option(parser=typed.instant, metavar="T", help="When it ends: a time, or 30d.")
+    ] = None,
+    daily_spend: Spend = None,
+    monthly_spend: Spend = None,
+) -> None:
+    """Make a key. This is the only time that it is shown."""
+    limits = key_pb2.KeyLimits(
+        requests_per_minute=rpm, tokens_per_minute=tpm, concurrency=concurrency, models=typed.names(models)
+    )
+    if expires is not None:
+        limits.expires_at.FromDatetime(expires)
+    if daily_spend is not None:
+        limits.daily_spend.CopyFrom(to_money(daily_spend))
+    if monthly_spend is not None:
+        limits.monthly_spend.CopyFrom(to_money(monthly_spend))
+    text, presented = make_key()
+    item = key_pb2.CreateKeyItem(
+        operation_id=uuid7(),
+        account_id=account,
+        name=name,
+        limits=limits,
+        key_id=presented.key_id,
+        key_sha256=presented.sha256,
+    )
+    with connection.billing(invocation.settings()) as billing:
+        stub = key_pb2_grpc.KeyServiceStub(billing.channel)
+        answer = billing.call(stub.CreateKeys, key_pb2.CreateKeysRequest(items=[item]))
+    _show_new(invocation, text, connection.only(answer.results))
+
+
+@command(app, "list")
+def list_keys(
+    invocation: Invocation,
+    account: Annotated[str, typer.Option(metavar="ID", help="Only this account's.")] = "",
+) -> None:
+    """List keys without their secrets, oldest first."""
+    with connection.billing(invocation.settings()) as billing:
+        stub = key_pb2_grpc.KeyServiceStub(billing.channel)
+        request = key_pb2.ListKeysRequest(account_id=account)
+        found = [shape.key(key) for page in connection.pages(billing, stub.ListKeys, request) for key in page.keys]
+    columns = ("key_id", "account_id", "name", "status", ">rpm", ">tpm", ">concurrency", "models", "expires_at")
+    invocation.show(
+        found, lambda: output.table(columns, ([row[name.removeprefix(">")] for name in columns] for row in found))
+    )
+
+
+@command(app, "revoke")
+def revoke(invocation: Invocation, key_id: KeyId) -> None:
+    """End a key: nothing new starts on it a second later, running streams finish."""
+    item = key_pb2.RevokeKeyItem(operation_id=uuid7(), key_id=key_id)
+    with connection.billing(invocation.settings()) as billing:
+        stub = key_pb2_grpc.KeyServiceStub(billing.channel)
+        answer = billing.call(stub.RevokeKeys, key_pb2.RevokeKeysRequest(items=[item]))
+    value = shape.key(connection.only(answer.results).key)
+    invocation.show(value, lambda: output.details(value))
+
+
+@command(app, "rotate")
+def rotate(
+    invocation: Invocation,
+    key_id: KeyId,
+    grace: Annotated[
+        int, typer.Option(parser=typed.duration_ms, metavar="TIME", help="How long the old key runs on: 15m, 24h.")
+    ] = 24 * 3_600_000,
+) -> None:
+    """Make a successor with the same limits and let the old key run on for a while (24 h)."""
+    text, presented = make_key()
+    item = key_pb2.RotateKeyItem(
+        operation_id=uuid7(),
+        key_id=key_id,
+        new_key_id=presented.key_id,
+        new_key_sha256=presented.sha256,
+        grace_ms=grace,
+    )
+    with connection.billing(invocation.settings()) as billing:
+        stub = key_pb2_grpc.KeyServiceStub(billing.channel)
+        answer = billing.call(stub.RotateKeys, key_pb2.RotateKeysRequest(items=[item]))
+    _show_new(invocation, text, connection.only(answer.results))
+
+
+def _show_new(invocation: Invocation, text: str, result: Any) -> None:
+    value = {"key": text} | shape.key(result.key)
+    invocation.show(value, lambda: output.details(value))
+    if not invocation.as_json:
+        output.print_note("Keep the key now: it is not stored and will not be shown again.")

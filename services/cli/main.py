@@ -1,0 +1,30 @@
+"""The `speedinfer` command: puts the nouns together. Nothing imports it.
+
+Exit codes: 0 done, 1 not done (a sentence on standard error says why), 2 wrong usage.
+"""
+
+from services.cli import accounts, doctor, keys, ledger, prices, service, up, usage, workers
+from services.cli.invocation import command, new_app
+
+app = new_app("SpeedInfer: an inference gateway that charges prepaid accounts from reported usage.")
+
+command(app, "up")(up.up)
+command(app, "edge")(service.edge)
+command(app, "router")(service.router)
+command(app, "billing")(service.billing)
+app.add_typer(workers.app, name="workers")
+app.add_typer(accounts.app, name="accounts")
+app.add_typer(keys.app, name="keys")
+app.add_typer(prices.app, name="prices")
+command(app, "usage")(usage.usage)
+app.add_typer(ledger.app, name="ledger")
+command(app, "doctor")(doctor.doctor)
+
+
+def main() -> None:
+    """Run the command; ends the process."""
+    app(prog_name="speedinfer")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""The operators' listener: `/admin/v1/workers` and `/metrics`.
+
+The token is checked here and again by the router, which gets it passed on. `app.py` imports it.
+"""
+
+from typing import Any
+
+import grpc
+import orjson
+from aiohttp import web
+from google.protobuf import json_format
+from speedinfer.router.v1 import registry_pb2
+
+from services.common import admin_token, rpc
+from services.edge import metrics as metrics_module
+from services.edge import worker_json
+from services.edge.answer_json import answer
+from services.edge.body import read_json
+from services.edge.metrics import Metrics
+from services.edge.openai_errors import ADMIN_TOKEN_NEEDED, ROUTER_UNAVAILABLE, Problem, Refused, invalid
+from services.edge.router_client import MAX_DRAIN_WAIT_S, RouterClient
+
+_MAX_BODY_BYTES = 1024 * 1024
+_NAMES = frozenset(registry_pb2.RegisterWorkerRequest.DESCRIPTOR.fields_by_name)
+
+
+class AdminRoutes:
+    """What operators do over HTTP."""
+
+    def __init__(self, router: RouterClient, token: str, metrics: Metrics) -> None:
+        self._router = router
+        self._token = token
+        self._metrics = metrics
+
+    async def register(self, request: web.Request) -> web.Response:
+        """Check and store a worker; an id that exists is replaced."""
+        self._gate(request)
+        registration = _registration(await read_json(request, _MAX_BODY_BYTES))
+        reply = await self._call("RegisterWorker", registration)
+        return answer(worker_json.for_operators(reply.worker))
+
+    async def list_all(self, request: web.Request) -> web.Response:
+        """All workers."""
+        self._gate(request)
+        reply = await self._call("ListWorkers", registry_pb2.ListWorkersRequest())
+        return answer({"workers": [worker_json.for_operators(each) for each in reply.workers]})
+
+    async def get(self, request: web.Request) -> web.Response:
+        """One worker."""
+        self._gate(request)
+        worker_id = request.match_info["worker_id"]
+        reply = await self._call("GetWorker", registry_pb2.GetWorkerRequest(worker_id=worker_id))
+        return answer(worker_json.for_operators(reply.worker))
+
+    async def remove(self, request: web.Request) -> web.Response:
+        """Forget a worker; its running requests finish."""
+        self._gate(request)
+        worker_id = request.match_info["worker_id"]
+        await self._call("RemoveWorker", registry_pb2.RemoveWorkerRequest(worker_id=worker_id))
+        return answer({"worker_id": worker_id, "removed": True})
+
+    async def drain(self, request: web.Request) -> web.Response:
+        """Stop new work for a worker; `?wait_s=` waits so long for its last request."""
+        self._gate(request)
+        worker_id = request.match_info["worker_id"]
+        text = request.query.get("wait_s", "0")
+        if not text.isascii() or not text.isdigit() or int(text) > MAX_DRAIN_WAIT_S:
+            raise Refused(invalid(f"'wait_s' must be a whole number up to {MAX_DRAIN_WAIT_S:g}.", "wait_s"))
+        message = registry_pb2.DrainWorkerRequest(worker_id=worker_id, wait_ms=int(text) * 1000)
+        try:
+            last = await self._router.drain_worker(message, self._token)
+        except grpc.aio.AioRpcError as error:
+            raise Refused(_problem(error)) from None
+        in_flight, drained = (last.in_flight, last.drained) if last is not None else (0, False)
+        return answer({"worker_id": worker_id, "in_flight": in_flight, "drained": drained})
+
+    async def metrics(self, _request: web.Request) -> web.Response:
+        """The edge's metrics, for Prometheus."""
+        return web.Response(body=self._metrics.text(), headers={"content-type": metrics_module.CONTENT_TYPE})
+
+    def _gate(self, request: web.Request) -> None:
+        if not admin_token.is_bearer(request.headers.get("authorization"), self._token):
+            raise Refused(ADMIN_TOKEN_NEEDED, {"www-authenticate": "Bearer"})
+
+    async def _call(self, method: str, message: Any) -> Any:
+        try:
+            return await self._router.registry(method, message, self._token)
+        except grpc.aio.AioRpcError as error:
+            raise Refused(_problem(error)) from None
+
+
+def _registration(body: bytes) -> registry_pb2.RegisterWorkerRequest:
+    try:
+        values = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise Refused(invalid(f"The body is not valid JSON: {error}.")) from None
+    if not isinstance(values, dict):
+        raise Refused(invalid("The body must be a JSON object."))
+    unknown = sorted(set(values) - _NAMES)
+    if unknown:
+        raise Refused(invalid(f"{unknown[0]!r} is not a member of a registration.", unknown[0]))
+    try:
+        return json_format.ParseDict(values, registry_pb2.RegisterWorkerRequest())
+    except json_format.ParseError as error:
+        # An operator's own registration, shown to that operator.
+        raise Refused(invalid(f"The registration cannot be read: {error}")) from None
+
+
+def _problem(error: grpc.aio.AioRpcError) -> Problem:
+    code = error.code()
+    _, field = rpc.reason_of(error)
+    message = error.details() or code.name
+    if code == grpc.StatusCode.INVALID_ARGUMENT:
+        return invalid(message, field or None)
+    if code == grpc.StatusCode.NOT_FOUND:
+        return Problem(404, message, "invalid_request_error", "worker_not_found", field or "worker_id")
+    if code == grpc.StatusCode.UNAUTHENTICATED:
+        return Problem(
+            502, "The router does not accept this edge's admin token.", "server_error", "admin_token_mismatch"
+        )
+    if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+        return ROUTER_UNAVAILABLE
+    return Problem(502, message, "server_error", "router_error")

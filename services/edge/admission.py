@@ -1,0 +1,147 @@
+"""From a body to a hold: the one path that decides whether a request is served. `inference.py` imports it.
+
+The order is the contract's: who asks (401), what is asked (400), may they (403), does it exist and can it be done (404,
+400, 503), is there room (429, 503), and only then the hold (402, limits, 409). What is refused before the hold has touched
+no money.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+import structlog
+from speedinfer.billing.v1.reservation_pb2 import PromptSize, Reservation, ReservationState, ReserveItem
+
+from services.common.settings import EdgeLimits
+from services.edge import client_headers, json_object
+from services.edge.arrival import Arrival
+from services.edge.billing_client import BillingClient, BillingUnavailable
+from services.edge.fleet_view import FleetView
+from services.edge.holds import Holds
+from services.edge.key_cache import Caller, KeyCache
+from services.edge.openai_errors import (
+    BILLING_UNAVAILABLE,
+    DRAINING,
+    TOO_MANY_ORPHANS,
+    TOO_MANY_STREAMS,
+    Refused,
+    from_refusal,
+    model_not_allowed,
+)
+from services.edge.openai_request import Bounds, InferenceRequest
+from services.edge.orphans import Orphans
+from services.edge.settler import Settler
+
+_log = structlog.get_logger(__name__)
+Check = Callable[[dict[str, Any], dict[str, bytes], Bounds], InferenceRequest]
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """A request that has its hold."""
+
+    arrival: Arrival
+    caller: Caller
+    request: InferenceRequest
+    reservation: Reservation
+    # The x-ratelimit headers of the answer.
+    headers: dict[str, str]
+    deadline_s: float
+
+
+class Admission:
+    """Judges requests and sets their holds aside."""
+
+    def __init__(
+        self,
+        keys: KeyCache,
+        fleet: FleetView,
+        billing: BillingClient,
+        settler: Settler,
+        holds: Holds,
+        orphans: Orphans,
+        limits: EdgeLimits,
+    ) -> None:
+        self._keys = keys
+        self._fleet = fleet
+        self._billing = billing
+        self._settler = settler
+        self._holds = holds
+        self._orphans = orphans
+        self._limits = limits
+        self._bounds = Bounds(limits.max_json_depth, limits.max_messages)
+        self.open = 0
+        self.draining = False
+
+    async def authorise(self, credential: str) -> Caller:
+        """Who asks. Refused (401, or 503 without billing)."""
+        try:
+            return await self._keys.authorise(credential)
+        except (BillingUnavailable, grpc.aio.AioRpcError):
+            raise Refused(BILLING_UNAVAILABLE) from None
+
+    async def admit(
+        self, arrival: Arrival, credential: str, idempotency_key: str, body: bytes, check: Check
+    ) -> Admitted:
+        """The hold for a request, or Refused. Whoever gets a hold settles or releases it."""
+        caller = await self.authorise(credential)
+        arrival.key_id = caller.key_id
+        key_text = client_headers.idempotency_key({"idempotency-key": idempotency_key})
+        values, members = json_object.parse(body, self._bounds.max_depth)
+        request = check(values, members, self._bounds)
+        arrival.model = request.model
+        if not caller.may_use(request.model):
+            raise Refused(model_not_allowed(request.model))
+        workers = await self._fleet.admit(request.model, request.needs)
+        self._find_room(caller, request, [worker.worker_id for worker in workers])
+        return await self._reserve(arrival, caller, request, key_text)
+
+    def _find_room(self, caller: Caller, request: InferenceRequest, worker_ids: list[str]) -> None:
+        if self.draining:
+            raise Refused(DRAINING)
+        if not self._settler.accepts_work():
+            raise Refused(BILLING_UNAVAILABLE)
+        if self.open > self._limits.max_streams:
+            raise Refused(TOO_MANY_STREAMS)
+        if request.stream and self._orphans.refuses(caller.key_id, worker_ids):
+            raise Refused(TOO_MANY_ORPHANS)
+
+    async def _reserve(
+        self, arrival: Arrival, caller: Caller, request: InferenceRequest, idempotency_key: str
+    ) -> Admitted:
+        deadline_s = arrival.started_s + self._limits.request_timeout_s
+        size = request.prompt
+        item = ReserveItem(
+            context=arrival.context(deadline_s - asyncio.get_running_loop().time()),
+            reservation_id=arrival.request_id,
+            key_id=caller.key_id,
+            model=request.model,
+            operation=request.operation,
+            prompt=PromptSize(
+                text_bytes=size.text_bytes,
+                messages=size.messages,
+                has_tools=size.has_tools,
+                images=size.images,
+                inputs=size.inputs,
+                token_ids=size.token_ids,
+            ),
+            output_limit=request.output_limit,
+            sequences=request.sequences,
+            idempotency_key=idempotency_key,
+        )
+        try:
+            result = await self._billing.reserve(item)
+        except (BillingUnavailable, grpc.aio.AioRpcError) as error:
+            # The hold may have been made all the same, or be made later: a release settles that either way.
+            _log.warning("reserve_unanswered", request_id=arrival.request_id, error=type(error).__name__)
+            await self._settler.release(arrival.request_id, "billing_unavailable", arrival.traceparent, 0)
+            raise Refused(BILLING_UNAVAILABLE) from None
+        headers = client_headers.rate_limits(result.limits) if result.HasField("limits") else {}
+        if result.WhichOneof("outcome") == "refusal":
+            raise Refused(from_refusal(result.refusal), headers)
+        if result.reservation.state != ReservationState.RESERVATION_STATE_HELD:
+            raise Refused(BILLING_UNAVAILABLE)
+        self._holds.keep(arrival.request_id, result.reservation.lease_ms)
+        return Admitted(arrival, caller, request, result.reservation, headers, deadline_s)

@@ -1,0 +1,92 @@
+"""The HTTP client of one request, as the relay sees it: somebody who takes bytes, may be slow, and may be gone.
+
+Invariants: writing to a client that is gone does nothing and raises nothing; a client that takes nothing for `stall_s` while
+its buffer (64 KiB) is full is cut and counts as gone; leaving is told once, at once, whatever the relay is waiting for.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import cast
+
+from aiohttp import web
+from aiohttp.http import StreamWriter
+
+
+class Client:
+    """Whoever sent the request."""
+
+    def __init__(self, request: web.Request, stall_s: float) -> None:
+        self._request = request
+        self._stall_s = stall_s
+        self._writer: StreamWriter | None = None
+        self._on_leave: Callable[[], None] | None = None
+        self.response: web.StreamResponse | None = None
+        self.gone = False
+        # Told from outside: nothing more will be written, whatever the relay still does.
+        self.finished = False
+
+    @property
+    def begun(self) -> bool:
+        """Status and headers are out."""
+        return self.response is not None
+
+    def on_leave(self, callback: Callable[[], None] | None) -> None:
+        """Call this when the client leaves; at once if it has."""
+        self._on_leave = callback
+        if self.gone and callback is not None:
+            callback()
+
+    def left(self) -> None:
+        """The client is gone."""
+        if self.gone or self.finished:
+            return
+        self.gone = True
+        if self._on_leave is not None:
+            self._on_leave()
+
+    async def begin(self, status: int, headers: Mapping[str, str], length: int | None = None) -> None:
+        """Send status and headers; with a length the body is not chunked."""
+        if self.gone or self.begun:
+            return
+        response = web.StreamResponse(status=status, headers=headers)
+        if length is not None:
+            response.content_length = length
+        self.response = response
+        try:
+            self._writer = cast(StreamWriter, await response.prepare(self._request))
+            # aiohttp keeps headers back for the first body bytes, which may be long in coming.
+            self._writer.send_headers()
+        except ConnectionError:
+            self.left()
+
+    async def write(self, data: bytes) -> None:
+        """Send bytes, and wait while the client's buffer is full."""
+        if self.gone or self._writer is None:
+            return
+        try:
+            await self._writer.write(data, drain=False)
+            if self._request.protocol.writing_paused:
+                await self._wait_for_room()
+        except ConnectionError:
+            self.left()
+
+    async def answer(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
+        """Send a whole answer."""
+        await self.begin(status, headers, len(body))
+        await self.write(body)
+
+    async def _wait_for_room(self) -> None:
+        assert self._writer is not None
+        while self._request.protocol.writing_paused and not self.gone:
+            transport = self._request.transport
+            before = transport.get_write_buffer_size() if transport is not None else 0
+            try:
+                async with asyncio.timeout(self._stall_s):
+                    await self._writer.drain()
+            except TimeoutError:
+                if transport is None or transport.is_closing():
+                    self.left()
+                elif transport.get_write_buffer_size() >= before:
+                    # Not one byte was taken. What is buffered is dropped, or it would stay until TCP gives up.
+                    transport.abort()
+                    self.left()

@@ -1,0 +1,62 @@
+"""`/health` (the workers), `/livez` (this process), `/readyz` (whether requests can be served here)."""
+
+import asyncio
+from functools import partial
+from importlib.metadata import version
+from typing import Any
+
+import grpc
+from aiohttp import web
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from services.edge import worker_json
+from services.edge.admission import Admission
+from services.edge.answer_json import answer
+from services.edge.coalesce import Shared
+from services.edge.fleet_view import FleetView
+
+_CHECK_TIMEOUT_S = 1.0
+
+
+class HealthRoutes:
+    """Answers how things stand, asked of the services themselves."""
+
+    def __init__(self, admission: Admission, fleet: FleetView, channels: dict[str, grpc.aio.Channel]) -> None:
+        self._admission = admission
+        self._fleet = fleet
+        self._stubs: dict[str, Any] = {name: health_pb2_grpc.HealthStub(channel) for name, channel in channels.items()}
+        self._checks: Shared[bool] = Shared()
+        self._version = version("speedinfer")
+
+    async def health(self, _request: web.Request) -> web.Response:
+        """The workers as the router sees them now. 503 if none can serve."""
+        try:
+            fleet = await self._fleet.live()
+        except grpc.aio.AioRpcError:
+            return answer({"status": "unavailable", "version": self._version, "workers": []}, 503)
+        status = worker_json.overall(fleet)
+        workers = [worker_json.public(worker) for worker in fleet.workers]
+        body = {"status": status, "version": self._version, "workers": workers}
+        return answer(body, 503 if status == "unavailable" else 200)
+
+    async def live(self, _request: web.Request) -> web.Response:
+        """The process is up."""
+        return answer({"status": "ok"})
+
+    async def ready(self, _request: web.Request) -> web.Response:
+        """Router and billing answer, and this edge takes work."""
+        if self._admission.draining:
+            return answer({"status": "draining"}, 503)
+        names = list(self._stubs)
+        states = await asyncio.gather(*(self._checks.get(name, partial(self._check, name)) for name in names))
+        failing = [name for name, serving in zip(names, states, strict=True) if not serving]
+        if failing:
+            return answer({"status": "not_ready", "not_reachable": failing}, 503)
+        return answer({"status": "ok"})
+
+    async def _check(self, name: str) -> bool:
+        try:
+            reply = await self._stubs[name].Check(health_pb2.HealthCheckRequest(), timeout=_CHECK_TIMEOUT_S)
+        except grpc.aio.AioRpcError:
+            return False
+        return bool(reply.status == health_pb2.HealthCheckResponse.SERVING)

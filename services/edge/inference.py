@@ -1,0 +1,221 @@
+"""The three inference routes: one request from its body to its last byte. `app.py` imports it.
+
+The work runs in a task of its own, which the end of the connection does not cancel: a hold that was made is settled or
+released on every path, exactly once. The HTTP handler only waits for it, and tells it when the client has left.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+
+import structlog
+from aiohttp import web
+from speedinfer.router.v1.frame_pb2 import Failure, FailureReason
+
+from services.common.settings import EdgeLimits
+from services.common.tasks import TaskSet
+from services.edge import client_headers, json_object, settlement, sse, usage_frame
+from services.edge.admission import Admission, Admitted, Check
+from services.edge.arrival import ARRIVAL, Arrival
+from services.edge.body import read_json
+from services.edge.client import Client
+from services.edge.metrics import Metrics
+from services.edge.openai_errors import DRAINING, INTERNAL, Problem, Refused, for_event, from_failure
+from services.edge.openai_request import UsageWish
+from services.edge.orphans import Orphans
+from services.edge.relay import CLIENT_LEFT, Outcome, Relay
+from services.edge.router_client import RouterClient
+from services.edge.settler import Receipt, Settler
+
+_log = structlog.get_logger(__name__)
+_UNREADABLE = from_failure(Failure(reason=FailureReason.FAILURE_REASON_INVALID_RESPONSE))
+# nginx's status for a client that closed the connection; nobody is there to see it.
+_CLIENT_CLOSED = 499
+
+
+class Inference:
+    """Serves inference requests."""
+
+    def __init__(
+        self,
+        admission: Admission,
+        router: RouterClient,
+        settler: Settler,
+        orphans: Orphans,
+        metrics: Metrics,
+        tasks: TaskSet,
+        limits: EdgeLimits,
+    ) -> None:
+        self._admission = admission
+        self._router = router
+        self._settler = settler
+        self._orphans = orphans
+        self._metrics = metrics
+        self._tasks = tasks
+        self._limits = limits
+        self._relays: set[Relay] = set()
+        self._jobs = TaskSet()
+
+    def handler(self, check: Check) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+        """The HTTP handler of one operation."""
+
+        async def handle(request: web.Request) -> web.StreamResponse:
+            return await self._handle(request, check)
+
+        return handle
+
+    async def drain(self, timeout_s: float, last_words_s: float) -> None:
+        """Wait for what runs; what still does after `timeout_s` is told so and ended."""
+        self._admission.draining = True
+        if await self._jobs.join(timeout_s):
+            return
+        _log.warning("drain_cuts_streams", count=len(self._relays))
+        for relay in list(self._relays):
+            relay.cut(DRAINING)
+        await self._jobs.join(last_words_s)
+        await self._jobs.cancel()
+
+    async def _handle(self, request: web.Request, check: Check) -> web.StreamResponse:
+        arrival = request[ARRIVAL]
+        body = await read_json(request, self._limits.max_body_bytes)
+        client = Client(request, self._limits.reader_stall_s)
+        credential = client_headers.bearer(request.headers)
+        idempotency_key = request.headers.get("idempotency-key", "")
+        work = self._serve(arrival, client, credential, idempotency_key, body, check)
+        # The bytes may be many and the stream long: only the parsed request outlives admission.
+        del body
+        job = self._jobs.spawn(work, "inference")
+        try:
+            refused = await asyncio.shield(job)
+        except asyncio.CancelledError:
+            client.left()
+            raise
+        client.finished = True
+        if client.response is not None:
+            return client.response
+        if refused is not None and not client.gone:
+            raise refused
+        return web.Response(status=_CLIENT_CLOSED)
+
+    async def _serve(
+        self, arrival: Arrival, client: Client, credential: str, idempotency_key: str, body: bytes, check: Check
+    ) -> Refused | None:
+        """Serve a request; what it answers is for the handler to raise, since nothing was sent yet."""
+        self._admission.open += 1
+        self._metrics.open_requests.inc()
+        try:
+            admitted = await self._admission.admit(arrival, credential, idempotency_key, body, check)
+            del body
+            return await self._dispatch(admitted, client)
+        except Refused as refused:
+            return refused
+        finally:
+            self._admission.open -= 1
+            self._metrics.open_requests.dec()
+
+    async def _dispatch(self, admitted: Admitted, client: Client) -> Refused | None:
+        closing = _Closing(self._settler, admitted)
+        relay: Relay | None = None
+        try:
+            if client.gone:
+                await closing.release(CLIENT_LEFT, 0)
+                return None
+            relay = Relay(admitted, client, self._router, self._orphans, self._metrics, self._tasks, self._limits)
+            self._relays.add(relay)
+            outcome = await relay.run()
+            admitted.arrival.worker_id = relay.worker_id
+            problem = await self._finish(admitted, client, relay, outcome, closing)
+            return Refused(problem, relay.headers()) if problem is not None else None
+        except Exception as error:
+            _log.exception("request_failed", request_id=admitted.arrival.request_id, error=type(error).__name__)
+            if client.begun:
+                await client.write(for_event(INTERNAL))
+            return Refused(INTERNAL)
+        finally:
+            if not closing.done:
+                await closing.release(INTERNAL.cause, 0)
+            if relay is not None:
+                self._relays.discard(relay)
+                await relay.close()
+
+    async def _finish(
+        self, admitted: Admitted, client: Client, relay: Relay, outcome: Outcome, closing: "_Closing"
+    ) -> Problem | None:
+        """Money first, then the client's last bytes. Answers the problem if nothing was sent yet."""
+        stream = admitted.request.stream
+        if outcome.usage is not None and not stream and not _is_object(outcome.body):
+            outcome = Outcome(problem=_UNREADABLE, cause=_UNREADABLE.cause)
+        problem, receipt = outcome.problem, Receipt()
+        if outcome.usage is None:
+            await closing.release(outcome.cause, 0 if client.gone else self._limits.settle_wait_s)
+        elif client.gone and not relay.content_sent:
+            await closing.release(CLIENT_LEFT, 0)
+        else:
+            receipt = await closing.settle(relay, outcome)
+            problem = problem or receipt.problem
+        if problem is not None:
+            admitted.arrival.code = problem.cause
+        if client.gone:
+            return None
+        if problem is not None:
+            if not client.begun:
+                return problem
+            await client.write(for_event(problem))
+        elif stream:
+            await relay.flush()
+            await client.write(self._last_events(admitted, outcome, receipt))
+        else:
+            assert outcome.usage is not None
+            whole = usage_frame.whole_answer(outcome.body, outcome.usage, receipt.charge_nanos)
+            await client.answer(200, {"content-type": "application/json"} | relay.headers(), whole)
+        return None
+
+    def _last_events(self, admitted: Admitted, outcome: Outcome, receipt: Receipt) -> bytes:
+        request, wish = admitted.request, admitted.request.usage_wish
+        assert outcome.usage is not None
+        if wish is UsageWish.NOT_WANTED:
+            return sse.DONE
+        frame = outcome.usage_frame
+        if not _is_object(frame):
+            frame = usage_frame.bare_frame(
+                admitted.arrival.request_id, request.model, int(time.time()), request.operation
+            )
+        asked = wish is UsageWish.WANTED
+        last = usage_frame.client_frame(frame, outcome.usage, receipt.charge_nanos, request.operation, asked=asked)
+        return sse.encode([last]) + sse.DONE
+
+
+class _Closing:
+    """The end of one hold: settled or released, once."""
+
+    def __init__(self, settler: Settler, admitted: Admitted) -> None:
+        self._settler = settler
+        self._admitted = admitted
+        self.done = False
+
+    async def settle(self, relay: Relay, outcome: Outcome) -> Receipt:
+        assert outcome.usage is not None
+        assert not self.done
+        self.done = True
+        arrival = self._admitted.arrival
+        arrival.prompt_tokens = outcome.usage.prompt_tokens
+        arrival.completion_tokens = outcome.usage.completion_tokens
+        return await self._settler.settle(
+            settlement.make(
+                arrival.request_id, outcome.usage, relay.worker_id, relay.attempts, outcome.ending, arrival.traceparent
+            )
+        )
+
+    async def release(self, cause: str, wait_s: float) -> None:
+        assert not self.done
+        self.done = True
+        arrival = self._admitted.arrival
+        await self._settler.release(arrival.request_id, cause, arrival.traceparent, wait_s)
+
+
+def _is_object(text: bytes) -> bool:
+    try:
+        json_object.members_of(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,73 @@
+"""The edge's metrics, in a registry of their own so that a process (or a test) may hold several edges.
+
+Labels are bounded: routes by their pattern, codes from the error table, outcomes from enums; never a key, an account or a
+model.
+"""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_FIRST_TOKEN_BUCKETS_S = (0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
+
+
+class Metrics:
+    """Counters and gauges; each name says its unit."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.requests = Counter(
+            "speedinfer_edge_requests",
+            "Requests answered, by route, status and error code",
+            ["route", "status", "code"],
+            registry=self.registry,
+        )
+        self.open_requests = Gauge(
+            "speedinfer_edge_open_requests", "Inference requests in flight", registry=self.registry
+        )
+        self.settlements = Counter(
+            "speedinfer_edge_settlements", "Settlements, by billing's answer", ["outcome"], registry=self.registry
+        )
+        self.journaled = Counter(
+            "speedinfer_edge_settlements_journaled",
+            "Answers that ended on the outbox's word because billing was silent",
+            registry=self.registry,
+        )
+        self.quarantined = Counter(
+            "speedinfer_edge_settlements_quarantined",
+            "Settlements that billing will never book; each needs a person",
+            registry=self.registry,
+        )
+        self.releases = Counter(
+            "speedinfer_edge_releases", "Holds given back, by cause", ["cause"], registry=self.registry
+        )
+        self.unmetered = Counter(
+            "speedinfer_edge_unmetered",
+            "Requests whose client left with content and whose worker reported nothing; released",
+            registry=self.registry,
+        )
+        self.left = Counter(
+            "speedinfer_edge_clients_left",
+            "Requests whose client left, by what was done",
+            ["verdict"],
+            registry=self.registry,
+        )
+        self.orphans = Gauge(
+            "speedinfer_edge_orphans", "Streams that are read on without their client", registry=self.registry
+        )
+        self.outbox = Gauge(
+            "speedinfer_edge_outbox_settlements", "Settlements without billing's answer", registry=self.registry
+        )
+        self.outbox_bytes = Gauge("speedinfer_edge_outbox_bytes", "Size of the outbox's files", registry=self.registry)
+        self.outbox_failures = Counter(
+            "speedinfer_edge_outbox_failures", "Writes or syncs of the outbox that failed", registry=self.registry
+        )
+        self.first_token_seconds = Histogram(
+            "speedinfer_edge_first_token_seconds",
+            "From a request's arrival to its first content",
+            buckets=_FIRST_TOKEN_BUCKETS_S,
+            registry=self.registry,
+        )
+
+    def text(self) -> bytes:
+        """The exposition."""
+        return generate_latest(self.registry)

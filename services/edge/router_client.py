@@ -1,0 +1,60 @@
+"""The router as the edge calls it: dispatch, the picture of the fleet, and the registry for operators.
+
+A dispatch is never repeated here: whether another worker may be tried is the router's to decide.
+"""
+
+from typing import Any
+
+import grpc
+from speedinfer.router.v1 import fleet_pb2, inference_pb2, inference_pb2_grpc, registry_pb2_grpc
+
+from services.common import rpc
+
+FLEET_TIMEOUT_S = 2.0
+REGISTRY_TIMEOUT_S = 60.0
+MAX_DRAIN_WAIT_S = 300.0
+# The router counts the same deadline and can say more about it; the call's own is only there if it does not.
+_DEADLINE_SLACK_S = 2.0
+
+
+class RouterClient:
+    """Calls of InferenceService and WorkerRegistryService."""
+
+    def __init__(self, target: str) -> None:
+        self.channel = rpc.channel(target)
+        self._inference = inference_pb2_grpc.InferenceServiceStub(self.channel)
+        self._registry: Any = registry_pb2_grpc.WorkerRegistryServiceStub(self.channel)
+
+    def generate(
+        self, item: inference_pb2.GenerateItem
+    ) -> grpc.aio.UnaryStreamCall[inference_pb2.GenerateRequest, inference_pb2.GenerateResponse]:
+        """Dispatch a request; the call's responses are its frames."""
+        timeout_s = item.context.remaining_ms / 1000 + _DEADLINE_SLACK_S
+        return self._inference.Generate(inference_pb2.GenerateRequest(item=item), timeout=timeout_s)
+
+    async def fleet(self) -> fleet_pb2.Fleet:
+        """What the router knows now. AioRpcError if it does not answer."""
+        answer = await self._inference.GetFleet(inference_pb2.GetFleetRequest(), timeout=FLEET_TIMEOUT_S)
+        return answer.fleet
+
+    def watch(self) -> grpc.aio.UnaryStreamCall[inference_pb2.WatchFleetRequest, inference_pb2.WatchFleetResponse]:
+        """The picture, and again after every change."""
+        return self._inference.WatchFleet(inference_pb2.WatchFleetRequest())
+
+    async def registry(self, method: str, request: Any, admin_token: str) -> Any:
+        """A unary call of the registry on an operator's behalf."""
+        call = getattr(self._registry, method)
+        return await call(request, timeout=REGISTRY_TIMEOUT_S, metadata=(("authorization", f"Bearer {admin_token}"),))
+
+    async def drain_worker(self, request: Any, admin_token: str) -> Any:
+        """The last answer of a drain."""
+        metadata = (("authorization", f"Bearer {admin_token}"),)
+        timeout_s = request.wait_ms / 1000 + REGISTRY_TIMEOUT_S
+        last = None
+        async for answer in self._registry.DrainWorker(request, timeout=timeout_s, metadata=metadata):
+            last = answer
+        return last
+
+    async def close(self) -> None:
+        """Close the connection."""
+        await self.channel.close()

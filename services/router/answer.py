@@ -1,0 +1,164 @@
+"""How a worker's answer ended: the one place that decides it, for every transport. Pure; `dispatch.py` uses it.
+
+Complete is an answer with a finish_reason for each of its choices and with usage (embeddings: usage of the prompt alone),
+whether or not the worker said that it was over. Counts are cumulative: of the same choice, or of the whole, the last stands.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from speedinfer.common.v1.operation_pb2 import OPERATION_EMBEDDING, Operation
+from speedinfer.router.v1.frame_pb2 import (
+    FAILURE_REASON_UPSTREAM,
+    FAILURE_REASON_USAGE_MISSING,
+    FailureReason,
+)
+
+from services.router import json_members, usage
+from services.router.transport.port import Chunk
+from services.router.usage import Usage
+
+# A worker that gave up says so in the place of a reason to finish.
+_FAILED = frozenset({"abort", "aborted", "cancelled", "canceled", "error", "failed", "timeout"})
+
+
+@dataclass(frozen=True, slots=True)
+class Complete:
+    """The answer counts."""
+
+    usage: Usage
+    # A stream's usage frame (`choices` empty, the usage object whole); empty for a whole answer.
+    usage_frame: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Incomplete:
+    """The answer does not count."""
+
+    reason: FailureReason.ValueType
+    message: str
+
+
+class Answer:
+    """What has come of one answer so far."""
+
+    def __init__(self, operation: Operation.ValueType, stream: bool, choices: int) -> None:
+        self._embedding = operation == OPERATION_EMBEDDING
+        self._stream = stream
+        self._choices = max(choices, 1)
+        self._finished: dict[int, str] = {}
+        # Counts of the whole request, and of single choices.
+        self._total: Usage | None = None
+        self._by_choice: dict[int, Usage] = {}
+        # Counts of the whole came with or after the last finish_reason: nothing will change them any more.
+        self._closed = False
+        self._last_frame: bytes | None = None
+        self._usage_frame: bytes | None = None
+
+    def take(self, chunk: Chunk) -> None:
+        """Look at the next chunk."""
+        if chunk.finished:
+            self._finished.update(chunk.finished)
+        if chunk.payload is not None:
+            self._last_frame = chunk.payload
+        if chunk.usage is None:
+            return
+        if chunk.usage_frame is not None:
+            self._usage_frame = chunk.usage_frame
+        if self._ended_well and (chunk.usage_choice is None or self._choices == 1):
+            self._closed = True
+        # With one choice, its counts are the whole's.
+        if chunk.usage_choice is None or self._choices == 1:
+            self._total = _later(self._total, chunk.usage)
+        else:
+            earlier = self._by_choice.get(chunk.usage_choice)
+            self._by_choice[chunk.usage_choice] = _later(earlier, chunk.usage)
+
+    @property
+    def usage(self) -> Usage:
+        """What the worker has counted up to now."""
+        if self._total is not None:
+            return self._total
+        counts = self._by_choice.values()
+        completions = [each.completion for each in counts if each.completion is not None]
+        prompts = [each.prompt for each in counts if each.prompt is not None]
+        cached = [each.cached for each in counts if each.cached is not None]
+        return Usage(
+            prompt=prompts[-1] if prompts else None,
+            cached=cached[-1] if cached else None,
+            completion=sum(completions) if completions else None,
+        )
+
+    @property
+    def usage_so_far(self) -> Usage | None:
+        """What could be charged if the client left now: prompt tokens and at least one count of completion tokens."""
+        counts = self.usage
+        return counts if counts.prompt is not None and counts.completion is not None else None
+
+    @property
+    def is_complete(self) -> bool:
+        """Nothing more is needed, and nothing that may still come would change the counts."""
+        return self._closed and self._has_usage
+
+    def finish(self) -> Complete | Incomplete:
+        """The verdict, once nothing more will come."""
+        failed = next((reason for reason in self._finished.values() if reason in _FAILED), None)
+        if failed is not None:
+            return Incomplete(FAILURE_REASON_UPSTREAM, f"the worker gave up (finish_reason {failed!r})")
+        if not self._ended_well:
+            return Incomplete(FAILURE_REASON_UPSTREAM, "the worker's answer ended before it was finished")
+        if not self._has_usage:
+            return Incomplete(FAILURE_REASON_USAGE_MISSING, "the worker reported no usage")
+        return Complete(self.usage, self._frame() if self._stream else b"")
+
+    @property
+    def _ended_well(self) -> bool:
+        if self._embedding:
+            return self._last_frame is not None
+        return len(self._finished) >= self._choices and not _FAILED.intersection(self._finished.values())
+
+    @property
+    def _has_usage(self) -> bool:
+        if self._total is None and len(self._by_choice) < self._choices:
+            return False
+        if self._total is None and any(each.completion is None for each in self._by_choice.values()):
+            return False
+        counts = self.usage
+        return counts.prompt is not None and (self._embedding or counts.completion is not None)
+
+    def _frame(self) -> bytes:
+        """The usage frame: the worker's own where it says what is charged, else made from the last that it sent."""
+        frame = self._usage_frame or self._last_frame or b"{}"
+        changes: dict[str, bytes | None] = {}
+        parsed = json_members.parse(frame)
+        if usage.from_openai(parsed.get("usage")) != self.usage:
+            changes["usage"] = _object(self.usage)
+        if parsed.get("choices") != []:
+            changes["choices"] = b"[]"
+        return json_members.replace(frame, changes) if changes else frame
+
+
+def _later(earlier: Usage | None, later: Usage) -> Usage:
+    """Cumulative counts after a later report, which may leave some out."""
+    if later.malformed:
+        return Usage()
+    if earlier is None:
+        return later
+    return Usage(
+        prompt=earlier.prompt if later.prompt is None else later.prompt,
+        cached=earlier.cached if later.cached is None else later.cached,
+        completion=earlier.completion if later.completion is None else later.completion,
+    )
+
+
+def _object(counts: Usage) -> bytes:
+    prompt, completion = counts.prompt or 0, counts.completion or 0
+    value: dict[str, Any] = {
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
+    }
+    if counts.cached is not None:
+        value["prompt_tokens_details"] = {"cached_tokens": counts.cached}
+    return json.dumps(value, separators=(",", ":")).encode()

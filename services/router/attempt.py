@@ -1,0 +1,156 @@
+"""One dispatch of a request to one worker: what came of it so far, and which deadline runs. Only `dispatch.py` uses it.
+
+Pure but for the worker's own counters: time comes in, frames go out. Payloads are held back until the first content, so that
+another worker may still take the request over; after that nothing is ever held.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from speedinfer.router.v1 import frame_pb2
+from speedinfer.router.v1.frame_pb2 import FAILURE_REASON_USAGE_MISSING
+
+from services.router.answer import Answer, Complete, Incomplete
+from services.router.breaker import Event as CircuitEvent
+from services.router.transport.port import Accepted, Chunk, Dispatch, Done, Event, WorkerFailure
+from services.router.worker import Worker
+
+# Role-only frames are small; whoever sends more than this before any content is relayed as it comes.
+HELD_BYTES = 64 * 1024
+# After the worker said that it was over, usage may still be on its way; and a complete answer may still be closed properly.
+GRACE_S = 0.25
+
+
+class Limit(NamedTuple):
+    """When the waiting ends, by the loop's clock, and what that means."""
+
+    at: float
+    # `first token`, `idle`, `total`, or `grace`: then the answer is judged as it is.
+    deadline: str
+    # How long the deadline is, for its message.
+    seconds: float
+
+
+class Attempt:
+    """The state of one dispatch."""
+
+    def __init__(self, worker: Worker, dispatch: Dispatch, started: float, total_at: float, total_s: float) -> None:
+        self.worker = worker
+        self._dispatch = dispatch
+        self._started = started
+        self.total = Limit(total_at, "total", total_s)
+        self._answer = Answer(dispatch.operation, dispatch.stream, dispatch.choices)
+        self._held: list[bytes] = []
+        self._held_bytes = 0
+        # A payload went out: no other worker may take over.
+        self.committed = False
+        self._content = False
+        self._done_at: float | None = None
+        self._judged = False
+
+    def limit(self, now: float) -> Limit:
+        """The first deadline, if the worker is waited for from now on."""
+        if self._done_at is not None:
+            return Limit(self._done_at + GRACE_S, "grace", GRACE_S)
+        if self._answer.is_complete:
+            return Limit(now + GRACE_S, "grace", GRACE_S)
+        if not self._dispatch.stream:
+            return self.total
+        config = self.worker.registration.config
+        if self._content:
+            limit = Limit(now + config.idle_timeout_s, "idle", config.idle_timeout_s)
+        else:
+            limit = Limit(self._started + config.first_token_timeout_s, "first token", config.first_token_timeout_s)
+        return min(limit, self.total)
+
+    @property
+    def is_over(self) -> bool:
+        """The worker said so, and nothing is missing."""
+        return self._done_at is not None and self._answer.is_complete
+
+    def take(self, events: list[Event], now: float) -> Iterator[frame_pb2.Frame]:
+        """The frames that a batch of events makes."""
+        payloads: list[bytes] = []
+        content = counted = False
+        for event in events:
+            if isinstance(event, Chunk):
+                self._answer.take(event)
+                counted |= event.usage is not None
+                content |= event.content
+                if event.payload is not None:
+                    payloads.append(event.payload)
+            elif isinstance(event, Done):
+                if self._done_at is None:
+                    self._done_at = now
+            elif isinstance(event, Accepted):
+                yield frame_pb2.Frame(
+                    accepted=frame_pb2.Accepted(
+                        worker_id=self.worker.worker_id,
+                        attempt=self._dispatch.attempt,
+                        transport=self.worker.registration.config.transport,
+                        ignored_fields=event.ignored_fields,
+                    )
+                )
+        if content and not self._content:
+            self._content = True
+            self._record(CircuitEvent.SUCCEEDED, now)
+        if payloads:
+            yield from self._relay(payloads, content)
+        if counted and self._dispatch.stream and not self._answer.is_complete:
+            so_far = self._answer.usage_so_far
+            if so_far is not None:
+                yield frame_pb2.Frame(usage=frame_pb2.UsageSoFar(usage=so_far.message()))
+
+    def finish(self, now: float) -> list[frame_pb2.Frame]:
+        """The last frames of an answer to which nothing more will come. WorkerFailure if it does not count."""
+        verdict = self._answer.finish()
+        if isinstance(verdict, Complete):
+            self._record(CircuitEvent.SUCCEEDED, now)
+            self.worker.record_usage(True)
+            frames = [_data(self._held, self._content and not self.committed)] if self._held else []
+            self._held = []
+            self.committed = True
+            end = frame_pb2.End(usage=verdict.usage.message(), usage_frame=verdict.usage_frame)
+            return [*frames, frame_pb2.Frame(end=end)]
+        raise self._refuse(verdict, now)
+
+    def may_stand(self, failure: WorkerFailure) -> bool:
+        """Whether the answer is complete although its connection broke."""
+        return failure.connection_lost and self._answer.is_complete
+
+    def failed(self, failure: WorkerFailure, now: float) -> None:
+        """The worker, or the way to it, failed the request."""
+        self._record(CircuitEvent.FAILED if failure.counts_against_worker else CircuitEvent.UNDECIDED, now)
+
+    def left(self, now: float) -> None:
+        """It is over, one way or the other: a circuit that waits for this request's outcome need not any longer."""
+        if not self._judged:
+            self._record(CircuitEvent.UNDECIDED, now)
+
+    def _relay(self, payloads: list[bytes], content: bool) -> Iterator[frame_pb2.Frame]:
+        if self.committed:
+            yield _data(payloads, content)
+            return
+        self._held += payloads
+        self._held_bytes += sum(map(len, payloads))
+        # A whole answer is one payload, and goes out only if it counts.
+        if self._dispatch.stream and (content or self._held_bytes > HELD_BYTES):
+            self.committed = True
+            held, self._held = self._held, []
+            yield _data(held, content)
+
+    def _refuse(self, verdict: Incomplete, now: float) -> WorkerFailure:
+        if verdict.reason == FAILURE_REASON_USAGE_MISSING:
+            # The worker did its work, and another try would be another generation.
+            self._record(CircuitEvent.SUCCEEDED, now)
+            self.worker.record_usage(False)
+            return WorkerFailure(verdict.reason, verdict.message, try_another=False, counts_against_worker=False)
+        return WorkerFailure(verdict.reason, verdict.message)
+
+    def _record(self, event: CircuitEvent, now: float) -> None:
+        self._judged = True
+        self.worker.record(event, now)
+
+
+def _data(payloads: list[bytes], content: bool) -> frame_pb2.Frame:
+    return frame_pb2.Frame(data=frame_pb2.Data(payloads=payloads, has_content=content))

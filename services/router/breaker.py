@@ -1,0 +1,89 @@
+"""The circuit breaker of one worker: a pure state table. `worker.py` owns one per worker.
+
+Only what the worker did counts: 4xx and back-pressure are no failures, and neither is a client that left. A half-open circuit
+lets one request through at a time, so that a worker that comes back is not met by a crowd.
+"""
+
+from enum import StrEnum
+
+
+class Circuit(StrEnum):
+    """The states, by the words that health shows."""
+
+    CLOSED = "closed"
+    OPEN = "open"
+    HALF_OPEN = "half_open"
+
+
+class Event(StrEnum):
+    """What can happen to a circuit."""
+
+    # A request is let through.
+    ADMITTED = "admitted"
+    # A request got content, or its whole answer.
+    SUCCEEDED = "succeeded"
+    # The worker failed a request.
+    FAILED = "failed"
+    # A request ended without saying anything of the worker.
+    UNDECIDED = "undecided"
+    # The time of an open circuit is over.
+    RESTED = "rested"
+
+
+# State -> event -> next state. A failure of a closed circuit opens it only at the bound; what is not here changes nothing.
+TABLE: dict[Circuit, dict[Event, Circuit]] = {
+    Circuit.CLOSED: {Event.FAILED: Circuit.OPEN},
+    # What was let through before the circuit opened still ends; only its success says something new.
+    Circuit.OPEN: {Event.RESTED: Circuit.HALF_OPEN, Event.SUCCEEDED: Circuit.CLOSED},
+    Circuit.HALF_OPEN: {Event.SUCCEEDED: Circuit.CLOSED, Event.FAILED: Circuit.OPEN},
+}
+
+
+class Breaker:
+    """Counts failures in a row; times are seconds of a monotonic clock, given by the caller."""
+
+    def __init__(self, failures_to_open: int, open_s: float) -> None:
+        self._failures_to_open = failures_to_open
+        self._open_s = open_s
+        self._state = Circuit.CLOSED
+        self._failures = 0
+        self._opened_at = 0.0
+        self._probing = False
+
+    def state(self, now: float) -> Circuit:
+        """The state at `now`."""
+        if self._state is Circuit.OPEN and now - self._opened_at >= self._open_s:
+            self._move(Event.RESTED, now)
+        return self._state
+
+    def admits(self, now: float) -> bool:
+        """Whether a request may go to the worker."""
+        state = self.state(now)
+        return state is Circuit.CLOSED or (state is Circuit.HALF_OPEN and not self._probing)
+
+    def record(self, event: Event, now: float) -> None:
+        """Something happened to a request."""
+        state = self.state(now)
+        if event is Event.ADMITTED:
+            self._probing = state is Circuit.HALF_OPEN
+            return
+        if state is Circuit.HALF_OPEN:
+            self._probing = False
+        if event is Event.SUCCEEDED:
+            self._failures = 0
+        elif event is Event.FAILED:
+            self._failures += 1
+            if state is Circuit.CLOSED and self._failures < self._failures_to_open:
+                return
+        self._move(event, now)
+
+    def _move(self, event: Event, now: float) -> None:
+        after = TABLE[self._state].get(event, self._state)
+        if after is self._state:
+            return
+        self._state = after
+        self._probing = False
+        if after is Circuit.OPEN:
+            self._opened_at = now
+        elif after is Circuit.CLOSED:
+            self._failures = 0

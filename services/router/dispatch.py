@@ -1,0 +1,255 @@
+"""The way of one request: pick a worker, send it, relay the answer, try another where that is still possible.
+
+Invariants: exactly one `end` or `failure` frame, last; no second worker once a payload went out; at most `max_attempts`
+workers, each a different one, inside the request's deadline. The inference servicer uses it; it knows nothing of gRPC.
+"""
+
+import asyncio
+from random import Random
+
+import structlog
+from speedinfer.router.v1 import frame_pb2, inference_pb2
+from speedinfer.router.v1.frame_pb2 import FAILURE_REASON_REJECTED, FailureReason
+
+from services.common.settings import RouterLimits
+from services.common.tasks import TaskSet
+from services.router import failure as failures
+from services.router.attempt import GRACE_S, Attempt
+from services.router.metrics import Metrics
+from services.router.pick import Need, NotPicked, pick
+from services.router.reading import Reading
+from services.router.registry import Registry
+from services.router.transport.openai_errors import CONTEXT_LENGTH
+from services.router.transport.port import Dispatch, WorkerFailure
+from services.router.worker import Worker
+
+_log = structlog.get_logger(__name__)
+
+
+class Dispatcher:
+    """Runs requests; knows those that run."""
+
+    def __init__(self, registry: Registry, limits: RouterLimits, metrics: Metrics, chance: Random) -> None:
+        self.registry = registry
+        self.limits = limits
+        self.metrics = metrics
+        self.chance = chance
+        # Readings may outlive their requests: some workers cannot be stopped.
+        self.readings = TaskSet()
+        self.draining = False
+        self._running: set[Request] = set()
+        self._none_runs = asyncio.Event()
+        self._none_runs.set()
+
+    def start(self, item: inference_pb2.GenerateItem) -> "Request":
+        """A request; its frames come from `next_frames()`, and `leave()` must be called at last."""
+        return Request(self, item)
+
+    def began(self, request: "Request") -> None:
+        """Only Request calls this."""
+        self._running.add(request)
+        self._none_runs.clear()
+
+    def ended(self, request: "Request") -> None:
+        """Only Request calls this; a second time does nothing."""
+        self._running.discard(request)
+        if not self._running:
+            self._none_runs.set()
+
+    async def drain(self, timeout_s: float) -> None:
+        """Take nothing new; wait for what runs, then end it with a failure."""
+        self.draining = True
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._none_runs.wait()
+        except TimeoutError:
+            for request in list(self._running):
+                request.break_off()
+        await self.readings.cancel()
+
+
+class Request:
+    """One request and its attempts. Pulled from: the next frames are made when the caller asks for them."""
+
+    def __init__(self, dispatcher: Dispatcher, item: inference_pb2.GenerateItem) -> None:
+        self._dispatcher = dispatcher
+        self._item = item
+        self._loop = asyncio.get_running_loop()
+        self._arrived = self._loop.time()
+        self._needs = [Need(each.feature, each.param) for each in item.requirements]
+        self._members = [(member.name, member.json) for member in item.members]
+        self._output_limit = item.output_limit if item.HasField("output_limit") else None
+        # The caller may have made attempts of its own.
+        self._earlier_attempts = max(item.context.attempt, 1) - 1
+        self._tried: list[str] = []
+        self._attempt: Attempt | None = None
+        self._reading: Reading | None = None
+        self._failure: WorkerFailure | None = None
+        self._on_fresh_connection = False
+        self._over = False
+        dispatcher.began(self)
+
+    async def next_frames(self) -> list[frame_pb2.Frame]:
+        """What the caller gets next, as much as became ready at once; empty when all was given."""
+        while not self._over:
+            if self._attempt is None and not self._begin():
+                return self._end_with_failure()
+            try:
+                frames = await self._step()
+            except WorkerFailure as failure:
+                if self._failed(failure):
+                    return self._end_with_failure()
+                continue
+            if frames:
+                return frames
+        return []
+
+    def leave(self) -> None:
+        """Nobody waits for more: a worker that still runs is dropped. To be called however it ended; twice does no harm."""
+        if not self._over:
+            self._conclude("left")
+
+    def break_off(self) -> None:
+        """The router cannot wait for this any longer."""
+        if self._reading is not None:
+            self._reading.break_off(failures.draining())
+
+    def _begin(self) -> bool:
+        """Give the request to a worker that it was not given to before. False if there is none, or no attempt is left."""
+        dispatcher = self._dispatcher
+        if len(self._tried) >= dispatcher.limits.max_attempts:
+            return False
+        if dispatcher.draining:
+            self._failure = self._failure or failures.draining()
+            return False
+        workers = dispatcher.registry.of_model(self._item.model)
+        picked = pick(workers, self._needs, self._tried, self._loop.time(), dispatcher.chance)
+        if isinstance(picked, NotPicked):
+            # What the first worker said is more than that there is no second.
+            self._failure = self._failure or failures.not_picked(picked, self._item.model)
+            return False
+        self._tried.append(picked.worker.worker_id)
+        self._on_fresh_connection = False
+        self._send(picked.worker)
+        return True
+
+    def _send(self, worker: Worker) -> None:
+        now = self._loop.time()
+        dispatch = self._dispatch()
+        self._attempt = Attempt(worker, dispatch, now, *self._deadline(worker, now))
+        self._reading = Reading(worker.transport.generate(dispatch), worker.take(now), self._dispatcher.readings)
+
+    async def _step(self) -> list[frame_pb2.Frame]:
+        """The frames of what became ready, at most one wait away. WorkerFailure if the attempt failed."""
+        attempt, reading = self._attempt, self._reading
+        assert attempt is not None, "a request steps while an attempt runs"
+        assert reading is not None, "an attempt is read"
+        if not reading.ended and not attempt.is_over:
+            now = self._loop.time()
+            # A caller that reads slowly may never let us wait for the worker: the total deadline holds all the same.
+            limit = attempt.total if now >= attempt.total.at else attempt.limit(now)
+            if limit is attempt.total and now >= limit.at:
+                raise failures.timed_out(limit.deadline, limit.seconds)
+            if await reading.wait(limit.at):
+                frames = list(attempt.take(reading.take(), self._loop.time()))
+                if not attempt.is_over:
+                    return frames
+                return frames + self._finish(attempt)
+            if limit.deadline != "grace":
+                raise failures.timed_out(limit.deadline, limit.seconds)
+        elif reading.failure is not None and not attempt.is_over and not attempt.may_stand(reading.failure):
+            raise reading.failure
+        return self._finish(attempt)
+
+    def _finish(self, attempt: Attempt) -> list[frame_pb2.Frame]:
+        frames = attempt.finish(self._loop.time())
+        self._conclude("end", GRACE_S)
+        return frames
+
+    def _failed(self, failure: WorkerFailure) -> bool:
+        """The attempt failed. True if that was the last word; else another attempt is due, or runs already."""
+        attempt, reading = self._attempt, self._reading
+        assert attempt is not None, "only an attempt fails"
+        assert reading is not None, "an attempt is read"
+        self._attempt = self._reading = None
+        reading.leave()
+        worker = attempt.worker
+        if not attempt.committed and self._once_more(failure):
+            attempt.left(self._loop.time())
+            self._send(worker)
+            return False
+        attempt.failed(failure, self._loop.time())
+        self._failure = failure
+        self._note(worker, failure)
+        return attempt.committed or not failure.try_another
+
+    def _end_with_failure(self) -> list[frame_pb2.Frame]:
+        assert self._failure is not None, "without a failure there is an end"
+        self._conclude(FailureReason.Name(self._failure.reason).removeprefix("FAILURE_REASON_").lower())
+        last = self._tried[-1] if self._tried else ""
+        return [failures.frame(self._failure, last, self._earlier_attempts + len(self._tried))]
+
+    def _conclude(self, outcome: str, linger_s: float = 0.0) -> None:
+        self._over = True
+        if self._reading is not None:
+            self._reading.leave(linger_s)
+        if self._attempt is not None:
+            self._attempt.left(self._loop.time())
+        self._dispatcher.metrics.requests.labels(outcome).inc()
+        self._dispatcher.ended(self)
+
+    def _deadline(self, worker: Worker, now: float) -> tuple[float, float]:
+        """When the total deadline ends by the loop's clock, and how long it is."""
+        total_s = worker.registration.config.total_timeout_s
+        remaining_s = self._item.context.remaining_ms / 1000
+        if remaining_s > 0 and self._arrived + remaining_s < now + total_s:
+            return self._arrived + remaining_s, remaining_s
+        return now + total_s, total_s
+
+    def _dispatch(self) -> Dispatch:
+        item = self._item
+        return Dispatch(
+            request_id=item.context.request_id,
+            attempt=self._earlier_attempts + len(self._tried),
+            operation=item.operation,
+            model=item.model,
+            stream=item.stream,
+            members=self._members,
+            output_limit=self._output_limit,
+            choices=max(item.choices, 1),
+            traceparent=item.context.traceparent,
+            tracestate=item.context.tracestate,
+            fresh_connection=self._on_fresh_connection,
+        )
+
+    def _once_more(self, failure: WorkerFailure) -> bool:
+        """Whether the same worker gets the request a second time at once, because nothing was generated for it."""
+        if failure.stale_connection and not self._on_fresh_connection:
+            self._dispatcher.metrics.stale_connections.inc()
+            self._on_fresh_connection = True
+            return True
+        if (
+            failure.reason == FAILURE_REASON_REJECTED
+            and failure.code == CONTEXT_LENGTH
+            and self._item.output_limit_is_ours
+            and self._output_limit is not None
+        ):
+            # The bound that we put in does not fit beside the prompt. What is left of the context is below it, so that the
+            # hold covers an answer without it.
+            self._output_limit = None
+            return True
+        return False
+
+    def _note(self, worker: Worker, failure: WorkerFailure) -> None:
+        reason = FailureReason.Name(failure.reason)
+        self._dispatcher.metrics.failed_attempts.labels(reason).inc()
+        if failure.counts_against_worker:
+            # A worker that is gone is better known soon.
+            worker.attention.set()
+        _log.info(
+            "attempt_failed",
+            request_id=self._item.context.request_id,
+            worker_id=worker.worker_id,
+            reason=reason,
+            detail=failure.detail,
+        )

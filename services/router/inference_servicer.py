@@ -1,0 +1,78 @@
+"""InferenceService over gRPC: a thin rim around dispatch and the fleet view. The app adds it to the server."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+from speedinfer.common.v1.operation_pb2 import (
+    OPERATION_CHAT_COMPLETION,
+    OPERATION_COMPLETION,
+    OPERATION_EMBEDDING,
+)
+from speedinfer.router.v1 import inference_pb2, inference_pb2_grpc
+
+from services.common.errors import InvalidArgument
+from services.router.dispatch import Dispatcher, Request
+from services.router.fleet import FleetView
+
+_OPERATIONS = frozenset({OPERATION_CHAT_COMPLETION, OPERATION_COMPLETION, OPERATION_EMBEDDING})
+MAX_CHOICES = 1024
+
+
+class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
+    """See proto/speedinfer/router/v1/inference.proto."""
+
+    def __init__(self, dispatcher: Dispatcher, fleet: FleetView) -> None:
+        self._dispatcher = dispatcher
+        self._fleet = fleet
+
+    async def Generate(
+        self, request: inference_pb2.GenerateRequest, context: grpc.aio.ServicerContext
+    ) -> AsyncIterator[inference_pb2.GenerateResponse]:
+        """See the proto."""
+        _check(request.item)
+        running = self._dispatcher.start(request.item)
+        # A caller that leaves while a frame is being written is told to nobody but this.
+        context.add_done_callback(_leaver(running))
+        try:
+            while frames := await running.next_frames():
+                for frame in frames:
+                    yield inference_pb2.GenerateResponse(frame=frame)
+        finally:
+            running.leave()
+
+    async def GetFleet(
+        self, request: inference_pb2.GetFleetRequest, context: grpc.aio.ServicerContext
+    ) -> inference_pb2.GetFleetResponse:
+        """See the proto."""
+        return inference_pb2.GetFleetResponse(fleet=self._fleet.picture())
+
+    async def WatchFleet(
+        self, request: inference_pb2.WatchFleetRequest, context: grpc.aio.ServicerContext
+    ) -> AsyncIterator[inference_pb2.WatchFleetResponse]:
+        """See the proto."""
+        async for fleet in self._fleet.watch():
+            yield inference_pb2.WatchFleetResponse(fleet=fleet)
+
+
+def _leaver(running: Request) -> Any:
+    """What gRPC calls when a call is over, however it ended."""
+
+    def leave(_context: grpc.aio.ServicerContext) -> None:
+        running.leave()
+
+    return leave
+
+
+def _check(item: inference_pb2.GenerateItem) -> None:
+    """Refuse what the edge never sends."""
+    if not item.context.request_id:
+        raise InvalidArgument("an item needs its request's id", field="context.request_id")
+    if item.operation not in _OPERATIONS:
+        raise InvalidArgument("an item needs a known operation", field="operation")
+    if item.operation == OPERATION_EMBEDDING and item.stream:
+        raise InvalidArgument("embeddings are not streamed", field="stream")
+    if item.HasField("output_limit") and item.output_limit < 1:
+        raise InvalidArgument("an output limit is at least 1", field="output_limit")
+    if item.choices > MAX_CHOICES:
+        raise InvalidArgument(f"at most {MAX_CHOICES} choices", field="choices")

@@ -1,0 +1,21 @@
+"""The router's process: reads nothing but its settings, runs until it is told to stop. Nothing imports it but the command."""
+
+import asyncio
+
+from services.common import process
+from services.common.settings import Settings
+from services.router.app import Router
+
+
+def main(settings: Settings) -> int:
+    """Run the router; answers the exit code."""
+
+    async def serve(stop: asyncio.Event) -> None:
+        router = Router(settings)
+        try:
+            await router.start()
+            await stop.wait()
+        finally:
+            await router.drain()
+
+    return process.run("router", settings.log_level, serve)

@@ -1,0 +1,49 @@
+"""The router's metrics. Labels are few words of our own: no model, key or address becomes one. The app makes it."""
+
+import threading
+from wsgiref.simple_server import WSGIServer
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server
+
+from services.common import listen
+from services.common.errors import ConfigurationError
+
+
+class Metrics:
+    """One set of metrics for one router, so that several in a process do not mix."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.requests = Counter(
+            "speedinfer_router_requests", "Requests by how they ended.", ["outcome"], registry=self.registry
+        )
+        self.failed_attempts = Counter(
+            "speedinfer_router_failed_attempts",
+            "Dispatches that failed, by reason.",
+            ["reason"],
+            registry=self.registry,
+        )
+        self.stale_connections = Counter(
+            "speedinfer_router_stale_connections",
+            "Requests sent again because the worker had closed a kept connection.",
+            registry=self.registry,
+        )
+        self.in_flight = Gauge("speedinfer_router_in_flight", "Requests that run on workers.", registry=self.registry)
+        self._server: tuple[WSGIServer, threading.Thread] | None = None
+
+    def serve(self, address: str) -> None:
+        """Offer them over HTTP. ConfigurationError if the address cannot be had."""
+        host, port = listen.split(address, "router.metrics_listen")
+        try:
+            self._server = start_http_server(port, host, self.registry)
+        except OSError as error:
+            raise ConfigurationError(f"router.metrics_listen: cannot listen on {address}: {error.strerror}") from error
+
+    def close(self) -> None:
+        """Stop offering them."""
+        if self._server is not None:
+            server, thread = self._server
+            server.shutdown()
+            server.server_close()
+            thread.join()
+            self._server = None

@@ -1,0 +1,187 @@
+"""What operators do to workers: register, check, drain, remove, and bring back after a restart. The registry servicer and the
+app use it.
+
+Durable before it is visible: a change is in the store when it is answered. A replaced or removed worker's transport closes
+after its last answer.
+"""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import structlog
+from speedinfer.router.v1.fleet_pb2 import WorkerStatus
+
+from services.common.errors import ConfigurationError, NotFound, Unavailable
+from services.common.settings import RouterLimits
+from services.common.tasks import TaskSet
+from services.router import registration as registrations
+from services.router.breaker import Breaker
+from services.router.fleet import FleetView
+from services.router.health import Health, Thresholds
+from services.router.probe import Prober
+from services.router.registration import InvalidRegistration, Registration
+from services.router.registry import Registry
+from services.router.store.port import Record, Store
+from services.router.transport import factory
+from services.router.worker import Load, Worker
+
+_log = structlog.get_logger(__name__)
+
+
+class Registrar:
+    """Changes the registry, keeps it in the store, and keeps the workers looked at."""
+
+    def __init__(
+        self, registry: Registry, store: Store, fleet: FleetView, prober: Prober, limits: RouterLimits
+    ) -> None:
+        self._registry = registry
+        self._store = store
+        self._fleet = fleet
+        self._prober = prober
+        self._limits = limits
+        self._tasks = TaskSet()
+        self._change = asyncio.Lock()
+
+    async def restore(self, configured: list[dict[str, Any]]) -> None:
+        """Bring back what was stored, and what the settings register, which replaces what has the same id. Nobody is waited
+        for: each worker is looked at in the background. ConfigurationError if a registration in the settings is wrong."""
+        now = time.time()
+        records = {str(record.document.get("worker_id")): record for record in self._store.load()}
+        for number, document in enumerate(configured):
+            try:
+                worker_id = registrations.read(document).worker_id
+            except InvalidRegistration as error:
+                raise ConfigurationError(f"workers[{number}]: {error}") from None
+            old = records.get(worker_id)
+            # A worker that an operator drains stays so, for as long as its registration is the same.
+            draining = old.draining if old is not None and dict(old.document) == document else False
+            records[worker_id] = Record(document, old.registered_at_s if old else now, draining)
+        for record in records.values():
+            try:
+                registration = registrations.read(record.document)
+            except InvalidRegistration as error:
+                worker_id = record.document.get("worker_id")
+                raise ConfigurationError(f"the stored registration of worker {worker_id!r} is not valid: {error}") from None
+            self._put(self._worker(registration, Load(), record.registered_at_s, record.draining))
+        if configured:
+            await self._save()
+
+    async def register(self, document: Mapping[str, Any]) -> Worker:
+        """Check a worker and store it. InvalidRegistration if the registration is wrong in itself."""
+        registration = registrations.read(document)
+        if len(self._registry) >= self._limits.max_workers and self._registry.get(registration.worker_id) is None:
+            raise Unavailable(f"{self._limits.max_workers} workers are registered already; that is the bound")
+        worker = self._worker(registration, Load(), time.time(), draining=False)
+        try:
+            finding, last = await self._prober.check(worker.transport)
+        except BaseException:
+            await worker.transport.close()
+            raise
+        worker.health.on_check(finding)
+        worker.last_probe = last
+        async with self._change:
+            old = self._registry.get(registration.worker_id)
+            worker.load = self._registry.load_of(registration.worker_id)
+            if old is not None:
+                worker.registered_at_s = old.registered_at_s
+            try:
+                await self._save(instead=worker)
+            except BaseException:
+                await worker.transport.close()
+                raise
+            self._put(worker)
+        status = WorkerStatus.Name(worker.health.status)
+        _log.info("worker_registered", worker_id=worker.worker_id, status=status, error=finding.error)
+        return worker
+
+    async def check(self, document: Mapping[str, Any]) -> Worker:
+        """A worker as it would be after registration; nothing is kept."""
+        worker = self._worker(registrations.read(document), Load(), time.time(), draining=False)
+        try:
+            finding, worker.last_probe = await self._prober.check(worker.transport)
+            worker.health.on_check(finding)
+        finally:
+            await worker.transport.close()
+        return worker
+
+    def get(self, worker_id: str) -> Worker:
+        """One worker. NotFound if there is none."""
+        worker = self._registry.get(worker_id)
+        if worker is None:
+            raise NotFound(f"no worker {worker_id!r} is registered", field="worker_id")
+        return worker
+
+    def all(self) -> list[Worker]:
+        """All workers, sorted by id."""
+        return list(self._registry)
+
+    async def drain(self, worker_id: str) -> Worker:
+        """Stop new work for a worker."""
+        async with self._change:
+            worker = self.get(worker_id)
+            worker.drain()
+            await self._save()
+        return worker
+
+    async def remove(self, worker_id: str) -> None:
+        """Forget a worker; its running requests finish."""
+        async with self._change:
+            worker = self.get(worker_id)
+            await self._save(without=worker_id)
+            self._registry.remove(worker_id)
+            self._retire(worker)
+            self._fleet.changed(False)
+        _log.info("worker_removed", worker_id=worker_id)
+
+    async def close(self) -> None:
+        """Stop looking at workers and close their connections."""
+        await self._tasks.cancel()
+        for worker in self._registry:
+            await worker.transport.close()
+
+    def _worker(self, registration: Registration, load: Load, registered_at_s: float, draining: bool) -> Worker:
+        limits = self._limits
+        return Worker(
+            registration,
+            factory.make(
+                registration.endpoint, registration.config, registration.supported_models, registration.runtime, limits
+            ),
+            Health(Thresholds(limits.probes_to_go_down, limits.probes_to_come_back), draining),
+            Breaker(limits.failures_to_open_circuit, limits.circuit_open_s),
+            load,
+            registered_at_s,
+            self._fleet.changed,
+        )
+
+    def _put(self, worker: Worker) -> None:
+        old = self._registry.put(worker)
+        if old is not None:
+            self._retire(old)
+        self._tasks.spawn(self._prober.watch(worker), f"probe-{worker.worker_id}")
+        self._fleet.changed(False)
+
+    def _retire(self, worker: Worker) -> None:
+        self._tasks.spawn(_close_when_idle(worker), f"retire-{worker.worker_id}")
+
+    async def _save(self, *, instead: Worker | None = None, without: str = "") -> None:
+        gone = instead.worker_id if instead is not None else without
+        workers = [worker for worker in self._registry if worker.worker_id != gone]
+        if instead is not None:
+            workers.append(instead)
+        records = [
+            Record(worker.registration.document, worker.registered_at_s, worker.health.draining) for worker in workers
+        ]
+        try:
+            # It waits for a disk.
+            await asyncio.to_thread(self._store.save, records)
+        except OSError as error:
+            raise Unavailable(f"the registrations cannot be stored: {error.strerror}") from error
+
+
+async def _close_when_idle(worker: Worker) -> None:
+    try:
+        await worker.idle.wait()
+    finally:
+        await worker.transport.close()

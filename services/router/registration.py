@@ -1,0 +1,159 @@
+"""A registration as operators write it: the contract's JSON, checked. Pure; the registrar, the registry and the store use it.
+
+The same rules wherever it comes from: gRPC, the command, the admin listener, the settings file. What is wrong is named by its
+place; a value is never repeated, since some are secret.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+
+from services.router import endpoint
+from services.router.transport import factory
+from services.router.transport.port import TransportConfig
+
+MAX_METADATA_BYTES = 64 * 1024
+SECRET = "***"  # noqa: S105 - what is shown instead of one
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
+_HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]{0,8192}")
+# What the connection itself decides.
+_RESERVED_HEADERS = frozenset(
+    [
+        "connection",
+        "content-encoding",
+        "content-length",
+        "content-type",
+        "expect",
+        "host",
+        "keep-alive",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+        "accept-encoding",
+    ]
+)
+
+ModelName = Annotated[str, Field(pattern=r"^[^\s\x00-\x1f\x7f]([^\x00-\x1f\x7f]{0,254}[^\s\x00-\x1f\x7f])?$")]
+
+
+class InvalidRegistration(ValueError):
+    """What is wrong with a registration; `field` is the first place that is."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(message)
+        self.field = field
+
+
+class _Document(BaseModel):
+    """The document's shape; `runtime_config` is its transport's business."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    worker_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9._:-]{1,128}$")]
+    worker_type: Annotated[str, Field(max_length=128)] = ""
+    runtime: Literal["tensorrt-llm", "triton", "vllm", "sglang", "llama.cpp", "openai-compatible"]
+    runtime_endpoint: Annotated[str, Field(max_length=2048)]
+    supported_models: Annotated[list[ModelName], Field(min_length=1, max_length=1000)]
+    runtime_config: dict[str, Any]
+    runtime_metadata: dict[str, Any] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """A registration that is sound in itself."""
+
+    worker_id: str
+    worker_type: str
+    runtime: str
+    endpoint: str
+    supported_models: tuple[str, ...]
+    config: TransportConfig
+    metadata: Mapping[str, Any]
+    # As it came, for the store: holds secrets.
+    document: Mapping[str, Any]
+
+    def shown_config(self) -> dict[str, Any]:
+        """`runtime_config` as operators may see it again."""
+        secrets = {name for name in type(self.config).model_fields if _is_secret(getattr(self.config, name))}
+        written = self.document["runtime_config"]
+        return {name: _hidden(value) if name in secrets else value for name, value in written.items()}
+
+
+def read(document: Mapping[str, Any]) -> Registration:
+    """Check a registration. InvalidRegistration names what is wrong."""
+    try:
+        parsed = _Document.model_validate(dict(document))
+    except ValidationError as error:
+        raise _explain(error, "") from None
+    _check_endpoint("runtime_endpoint", parsed.runtime_endpoint)
+    if len(set(parsed.supported_models)) != len(parsed.supported_models):
+        raise InvalidRegistration("supported_models", "supported_models names a model twice")
+    if len(repr(parsed.runtime_metadata)) > MAX_METADATA_BYTES:
+        raise InvalidRegistration("runtime_metadata", f"runtime_metadata is over {MAX_METADATA_BYTES} bytes")
+    return Registration(
+        worker_id=parsed.worker_id,
+        worker_type=parsed.worker_type,
+        runtime=parsed.runtime,
+        endpoint=parsed.runtime_endpoint,
+        supported_models=tuple(parsed.supported_models),
+        config=_read_config(parsed.runtime_config),
+        metadata=parsed.runtime_metadata,
+        document=dict(document),
+    )
+
+
+def _read_config(values: dict[str, Any]) -> TransportConfig:
+    kind = factory.CONFIGS.get(values["transport"]) if isinstance(values.get("transport"), str) else None
+    if kind is None:
+        known = " or ".join(repr(name) for name in sorted(factory.CONFIGS))
+        raise InvalidRegistration("runtime_config.transport", f"runtime_config.transport must be {known}")
+    try:
+        config = kind.model_validate(values)
+    except ValidationError as error:
+        raise _explain(error, "runtime_config.") from None
+    for name, value in config.headers.items():
+        if not _HEADER_NAME.fullmatch(name) or name.lower() in _RESERVED_HEADERS:
+            raise InvalidRegistration("runtime_config.headers", f"runtime_config.headers: {name!r} cannot be set")
+        if not _HEADER_VALUE.fullmatch(value.get_secret_value()):
+            raise InvalidRegistration(
+                "runtime_config.headers", f"runtime_config.headers: the value of {name!r} is none"
+            )
+    grpc_endpoint = getattr(config, "grpc_endpoint", None)
+    if isinstance(grpc_endpoint, str):
+        _check_endpoint("runtime_config.grpc_endpoint", "http://" + grpc_endpoint.rpartition("://")[2])
+    return config
+
+
+def _check_endpoint(field: str, url: str) -> None:
+    try:
+        endpoint.check(url)
+    except endpoint.EndpointError as error:
+        raise InvalidRegistration(field, f"{field}: {error}") from None
+
+
+def _explain(error: ValidationError, prefix: str) -> InvalidRegistration:
+    problems: list[str] = []
+    first = ""
+    for problem in error.errors(include_input=False, include_url=False):
+        place = prefix + ".".join(str(part) for part in problem["loc"])
+        first = first or place
+        if problem["type"] == "extra_forbidden":
+            problems.append(f"{place} is not known")
+        elif problem["type"] == "missing":
+            problems.append(f"{place} is missing")
+        else:
+            problems.append(f"{place or 'it'}: {problem['msg']}")
+    return InvalidRegistration(first.rstrip("."), "; ".join(problems))
+
+
+def _is_secret(value: Any) -> bool:
+    return isinstance(value, SecretStr) or (isinstance(value, dict) and any(map(_is_secret, value.values())))
+
+
+def _hidden(value: Any) -> Any:
+    return {name: SECRET for name in value} if isinstance(value, dict) else SECRET

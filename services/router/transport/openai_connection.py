@@ -1,0 +1,197 @@
+"""HTTP to one worker: sessions, headers, bounded reading, and what goes wrong on the way as WorkerFailure. Only the OpenAI
+transport imports it.
+
+No redirects, no proxy from the environment, no cookies, no compression; aiohttp's own total time-out never decides. A client's
+headers never come here.
+"""
+
+import asyncio
+import io
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import aiohttp
+from speedinfer.router.v1.frame_pb2 import (
+    FAILURE_REASON_ANSWER_TOO_LARGE,
+    FAILURE_REASON_INVALID_RESPONSE,
+    FAILURE_REASON_TIMEOUT,
+    FAILURE_REASON_UPSTREAM,
+)
+
+from services.router import endpoint
+from services.router.transport.guarded_resolver import GuardedResolver
+from services.router.transport.openai_config import OpenAiConfig
+from services.router.transport.port import Dispatch, WorkerFailure
+
+MAX_ERROR_BODY_BYTES = 64 * 1024
+ERROR_BODY_TIMEOUT_S = 5.0
+READ_BUFFER_BYTES = 64 * 1024
+# aiohttp copies a body of bytes as a whole and warns of it; above this it is read in parts.
+WHOLE_BODY_BYTES = 512 * 1024
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+_TRACESTATE = re.compile(r"[\x20-\x7e]{1,512}")
+
+
+@dataclass(slots=True)
+class _Connection:
+    """What became known of the connection that a request went over."""
+
+    reused: bool = False
+
+
+class Connection:
+    """The HTTP connections to one worker."""
+
+    def __init__(self, url: str, config: OpenAiConfig) -> None:
+        parts = endpoint.check(url)
+        path = parts.path.rstrip("/")
+        self.root = f"{parts.scheme}://{parts.netloc}{path.removesuffix('/v1')}"
+        self.api = f"{self.root}/v1"
+        self._connect_timeout_s = config.connect_timeout_s
+        self._headers = {"Accept-Encoding": "identity", "User-Agent": "speedinfer"}
+        if config.api_key is not None:
+            self._headers["Authorization"] = f"Bearer {config.api_key.get_secret_value()}"
+        self._headers |= {name: value.get_secret_value() for name, value in config.headers.items()}
+        self._pooled: aiohttp.ClientSession | None = None
+        self._fresh: aiohttp.ClientSession | None = None
+
+    @asynccontextmanager
+    async def get(self, url: str) -> AsyncIterator[aiohttp.ClientResponse]:
+        """A GET; only probes and checks make them."""
+        async with self._send("GET", url, None, {}, fresh=False) as response:
+            yield response
+
+    @asynccontextmanager
+    async def post(self, path: str, body: bytes, dispatch: Dispatch) -> AsyncIterator[aiohttp.ClientResponse]:
+        """One request of the API. Leaving the block before the answer is read to its end closes the connection."""
+        headers = {
+            "Content-Type": "application/json",
+            "Accept": "text/event-stream" if dispatch.stream else "application/json",
+            "X-Request-Id": dispatch.request_id,
+        }
+        if _TRACEPARENT.fullmatch(dispatch.traceparent):
+            headers["traceparent"] = dispatch.traceparent
+            if _TRACESTATE.fullmatch(dispatch.tracestate):
+                headers["tracestate"] = dispatch.tracestate
+        async with self._send("POST", f"{self.api}{path}", body, headers, fresh=dispatch.fresh_connection) as response:
+            yield response
+
+    async def close(self) -> None:
+        """Close all connections."""
+        for session in (self._pooled, self._fresh):
+            if session is not None:
+                await session.close()
+
+    @asynccontextmanager
+    async def _send(
+        self, method: str, url: str, body: bytes | None, headers: dict[str, str], *, fresh: bool
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        seen = _Connection()
+        data: Any = io.BytesIO(body) if body is not None and len(body) > WHOLE_BODY_BYTES else body
+        try:
+            response = await self._session(fresh).request(
+                method, url, data=data, headers=headers, allow_redirects=False, trace_request_ctx=seen
+            )
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise failure_of(error, reused=seen.reused, before_answer=True) from None
+        try:
+            encoding = response.headers.get("Content-Encoding", "identity").lower()
+            if encoding != "identity":
+                raise WorkerFailure(
+                    FAILURE_REASON_INVALID_RESPONSE, "the worker's answer is not valid", detail="compressed unasked"
+                )
+            yield response
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise failure_of(error, reused=seen.reused, before_answer=False) from None
+        finally:
+            # Does nothing where the answer was read to its end; else the worker must see that nobody reads any more.
+            response.close()
+
+    def _session(self, fresh: bool) -> aiohttp.ClientSession:
+        session = self._fresh if fresh else self._pooled
+        if session is None:
+            session = self._open(fresh)
+            if fresh:
+                self._fresh = session
+            else:
+                self._pooled = session
+        return session
+
+    def _open(self, fresh: bool) -> aiohttp.ClientSession:
+        tracing = aiohttp.TraceConfig()
+        tracing.on_connection_reuseconn.append(_note_reuse)
+        return aiohttp.ClientSession(
+            # What bounds the number of connections is the number of requests, which their callers bound.
+            connector=aiohttp.TCPConnector(
+                limit=0, resolver=GuardedResolver(), ttl_dns_cache=10, force_close=fresh, enable_cleanup_closed=False
+            ),
+            timeout=aiohttp.ClientTimeout(
+                total=None, connect=self._connect_timeout_s, sock_connect=self._connect_timeout_s
+            ),
+            headers=self._headers,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            trust_env=False,
+            auto_decompress=False,
+            read_bufsize=READ_BUFFER_BYTES,
+            trace_configs=[tracing],
+        )
+
+
+async def _note_reuse(_session: aiohttp.ClientSession, context: SimpleNamespace, _params: Any) -> None:
+    context.trace_request_ctx.reused = True
+
+
+def failure_of(error: Exception, *, reused: bool, before_answer: bool) -> WorkerFailure:
+    """What an error of the HTTP client means. The worker's address, which such errors hold, goes nowhere."""
+    kind = type(error).__name__
+    if isinstance(error, aiohttp.ConnectionTimeoutError):
+        return WorkerFailure(
+            FAILURE_REASON_TIMEOUT, "the worker could not be connected to in time", detail=kind, deadline="connect"
+        )
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return WorkerFailure(FAILURE_REASON_UPSTREAM, "the worker cannot be reached", detail=kind)
+    if isinstance(error, aiohttp.ClientResponseError):
+        return WorkerFailure(FAILURE_REASON_UPSTREAM, "the worker's answer cannot be read", detail=kind)
+    return WorkerFailure(
+        FAILURE_REASON_UPSTREAM,
+        "the connection to the worker was lost",
+        detail=kind,
+        stale_connection=reused and before_answer and isinstance(error, aiohttp.ClientConnectionError | OSError),
+        connection_lost=True,
+    )
+
+
+async def read_bounded(response: aiohttp.ClientResponse, max_bytes: int) -> bytes:
+    """The whole body. WorkerFailure if it is over the bound."""
+    if (response.content_length or 0) > max_bytes:
+        raise _too_large()
+    parts: list[bytes] = []
+    size = 0
+    async for part in response.content.iter_any():
+        size += len(part)
+        if size > max_bytes:
+            raise _too_large()
+        parts.append(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+async def read_error(response: aiohttp.ClientResponse) -> bytes:
+    """What can be had of an error's body: bounded in size and time, empty where it cannot be read."""
+    try:
+        async with asyncio.timeout(ERROR_BODY_TIMEOUT_S):
+            return await read_bounded(response, MAX_ERROR_BODY_BYTES)
+    except (WorkerFailure, aiohttp.ClientError, OSError, TimeoutError):
+        return b""
+
+
+def _too_large() -> WorkerFailure:
+    return WorkerFailure(
+        FAILURE_REASON_ANSWER_TOO_LARGE,
+        "the worker's answer is larger than the gateway reads",
+        try_another=False,
+        counts_against_worker=False,
+    )

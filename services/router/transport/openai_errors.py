@@ -1,0 +1,173 @@
+"""A worker's refusals and errors, in every shape that servers of the OpenAI API use. Pure; the OpenAI transport imports it.
+
+Known shapes: `{"error": {"message", "type", "param", "code"}}`, `{"error": "text"}`, `{"object": "error", "message", ...}` and
+`{"detail": "text" | [{"loc", "msg"}]}`. A text of the worker's reaches the client only where the client is at fault, and then
+without tracebacks and addresses.
+"""
+
+import re
+from typing import Any
+
+from speedinfer.router.v1.frame_pb2 import (
+    FAILURE_REASON_OVERLOADED,
+    FAILURE_REASON_REJECTED,
+    FAILURE_REASON_UPSTREAM,
+)
+
+from services.router.json_members import NotJson, parse
+from services.router.transport.port import WorkerFailure
+
+CONTEXT_LENGTH = "context_length_exceeded"
+MAX_MESSAGE_CHARACTERS = 2000
+MAX_RETRY_AFTER_MS = 60_000
+
+_PASS_THROUGH = frozenset({400, 413, 422})
+_BACK_PRESSURE = frozenset({408, 429, 503})
+
+_CONTEXT = re.compile(
+    r"context (length|size|window)|maximum context|max_model_len|max_seq_len|max_num_tokens|max_input_len"
+    r"|(prompt|input|sequence)( length)? .{0,60}(exceed|too long|longer than|too large)"
+    r"|exceed.{0,60}(context|max.{0,12}length)",
+    re.IGNORECASE | re.DOTALL,
+)
+_TRACEBACK = re.compile(r"(Traceback \(most recent call last\)|File \"[^\"]*\", line \d+).*", re.DOTALL)
+_ADDRESS = re.compile(
+    r"\b[a-z][a-z0-9+.-]{0,30}://\S+|\b(?:\d{1,3}\.){3}\d{1,3}(?::\d+)?\b|\[[0-9a-f:.]{2,45}\](?::\d+)?"
+    r"|\b[a-z][a-z0-9.-]{0,100}:\d{4,5}\b",
+    re.IGNORECASE,
+)
+_CREDENTIAL = re.compile(r"\b(Bearer\s+\S+|sk-[A-Za-z0-9_-]{8,})", re.IGNORECASE)
+
+
+def from_status(status: int, body: bytes, retry_after: str | None = None) -> WorkerFailure:
+    """What an HTTP answer other than a success means. `body` is its (bounded) body."""
+    try:
+        value = parse(body)
+    except NotJson:
+        value = None
+    return _failure(status, value, retry_after)
+
+
+def from_frame(value: Any, first: bool) -> WorkerFailure | None:
+    """The failure that a parsed frame (or a whole answer with a success status) speaks of; None if it is no error.
+
+    `first`: nothing came before it, so that a numeric code in it stands for the status that the worker could not send."""
+    if not is_error(value):
+        return None
+    body = _inner(value)
+    status = _number(body.get("code")) or _number(value.get("code")) or _number(body.get("status"))
+    if first and status:
+        return _failure(status, value, None)
+    return WorkerFailure(
+        FAILURE_REASON_UPSTREAM, "the worker reported an error while it was answering", detail="error frame"
+    )
+
+
+def is_error(value: Any) -> bool:
+    """Whether a JSON object is an error rather than a part of an answer."""
+    if not isinstance(value, dict):
+        return False
+    if value.get("error") or value.get("object") == "error" or value.get("type") == "error":
+        return True
+    if "choices" in value or "data" in value or "usage" in value:
+        return False
+    return bool(value.get("detail")) or (
+        isinstance(value.get("message"), str) and _number(value.get("code")) is not None
+    )
+
+
+def _failure(status: int, value: Any, retry_after: str | None) -> WorkerFailure:
+    if status in _PASS_THROUGH or status == 501:
+        message, param, code = _reason(value)
+        if not code and _CONTEXT.search(message):
+            code = CONTEXT_LENGTH
+        return WorkerFailure(
+            FAILURE_REASON_REJECTED,
+            message or "the worker refused the request",
+            detail=f"status {status}",
+            try_another=False,
+            counts_against_worker=False,
+            http_status=400 if status == 501 else status,
+            code=code,
+            param=param,
+        )
+    if status in _BACK_PRESSURE:
+        return WorkerFailure(
+            FAILURE_REASON_OVERLOADED,
+            "the worker is overloaded",
+            detail=f"status {status}",
+            counts_against_worker=False,
+            retry_after_ms=_milliseconds(retry_after),
+        )
+    if status < 500:
+        # The gateway's address, path or credentials for this worker are wrong: not the client's fault, nor a broken worker.
+        return WorkerFailure(
+            FAILURE_REASON_UPSTREAM,
+            "the worker does not accept the gateway's requests; its operator has to look at its registration",
+            detail=f"status {status}",
+            counts_against_worker=False,
+        )
+    return WorkerFailure(FAILURE_REASON_UPSTREAM, "the worker failed to answer the request", detail=f"status {status}")
+
+
+def _inner(value: dict[str, Any]) -> dict[str, Any]:
+    error = value.get("error")
+    return error if isinstance(error, dict) else value
+
+
+def _reason(value: Any) -> tuple[str, str, str]:
+    """Message, param and code of an error body; empty where it has none."""
+    if not isinstance(value, dict):
+        return "", "", ""
+    inner = _inner(value)
+    error, detail = value.get("error"), value.get("detail")
+    param = inner.get("param")
+    code = inner.get("code")
+    message = inner.get("message")
+    if not isinstance(message, str):
+        message = error if isinstance(error, str) else ""
+    if not message and detail:
+        message, place = _detail(detail)
+        param = param or place
+    return (
+        safe(message),
+        safe(param)[:200] if isinstance(param, str) else "",
+        code if isinstance(code, str) and re.fullmatch(r"[A-Za-z][\w.-]{0,99}", code) else "",
+    )
+
+
+def _detail(detail: Any) -> tuple[str, str]:
+    """Text and place of FastAPI's `detail`."""
+    if isinstance(detail, str):
+        return detail, ""
+    if not isinstance(detail, list):
+        return "", ""
+    texts: list[str] = []
+    places: list[str] = []
+    for problem in detail:
+        if isinstance(problem, dict) and isinstance(problem.get("msg"), str):
+            location = problem.get("loc")
+            parts = [str(part) for part in location if part != "body"] if isinstance(location, list) else []
+            places.append(".".join(parts))
+            texts.append(f"{places[-1]}: {problem['msg']}" if parts else problem["msg"])
+    return "; ".join(texts), next((place for place in places if place), "")
+
+
+def safe(text: str) -> str:
+    """A worker's text as a client may see it: no traceback, address or credential, and bounded."""
+    text = _TRACEBACK.sub("", text[: 4 * MAX_MESSAGE_CHARACTERS])
+    text = _CREDENTIAL.sub("***", text)
+    return _ADDRESS.sub("***", text)[:MAX_MESSAGE_CHARACTERS].strip()
+
+
+def _number(code: Any) -> int | None:
+    if isinstance(code, str) and code.isascii() and code.isdigit() and len(code) == 3:
+        code = int(code)
+    return code if type(code) is int and 400 <= code <= 599 else None
+
+
+def _milliseconds(retry_after: str | None) -> int:
+    """A Retry-After in whole seconds; the form with a date is not worth its clock."""
+    if retry_after and retry_after.isascii() and retry_after.isdigit():
+        return min(int(retry_after[:6]) * 1000, MAX_RETRY_AFTER_MS)
+    return 0

@@ -1,0 +1,127 @@
+"""One JSON text of a worker's answer -> what the gateway makes of it. Pure; the OpenAI transport imports it.
+
+A parsed copy is looked at; what is relayed is the text itself, with usage cut out of a stream's frames and the public model
+name put back. A frame's text never holds a line end, so that it stays one event.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from speedinfer.common.v1.operation_pb2 import OPERATION_EMBEDDING, Operation
+from speedinfer.router.v1.frame_pb2 import FAILURE_REASON_INVALID_RESPONSE
+
+from services.router import json_members, usage
+from services.router.transport import openai_errors
+from services.router.transport.port import Chunk, WorkerFailure
+
+DONE = b"[DONE]"
+
+# What a delta (or a message) may hold that is content for the client.
+_CONTENT = ("content", "tool_calls", "reasoning_content", "reasoning", "refusal", "function_call", "audio")
+# Workers name what they think aloud in many ways.
+_CONTENT_PREFIXES = ("reasoning", "thinking")
+_NOTHING: Mapping[int, str] = {}
+
+
+class FrameReader:
+    """Reads the frames of one stream."""
+
+    def __init__(self, model: str) -> None:
+        self._model = model
+        self._model_json = json.dumps(model).encode()
+        self._first = True
+
+    def read(self, text: bytes) -> Chunk:
+        """The chunk that a frame's data (not `[DONE]`) is. WorkerFailure if it is an error or no frame at all."""
+        frame = _object(text)
+        failure = openai_errors.from_frame(frame, self._first)
+        if failure is not None:
+            raise failure
+        self._first = False
+        if b"\n" in text:
+            # Insignificant white space in valid JSON; as a line end it would cut the event in two.
+            text = text.replace(b"\n", b" ")
+        model = frame.get("model")
+        if isinstance(model, str) and model != self._model:
+            text = json_members.set_model(text, self._model_json)
+        choices = frame.get("choices")
+        if choices is not None and not isinstance(choices, list):
+            raise invalid("a frame's choices are no list")
+        content, finished = _look(choices or [], "delta")
+        if "usage" not in frame:
+            return Chunk(text, content, finished)
+        counts = usage.from_openai(frame["usage"])
+        return Chunk(
+            payload=json_members.replace(text, {"usage": None}) if choices else None,
+            content=content,
+            finished=finished,
+            usage=counts,
+            usage_choice=_choice(choices),
+            usage_frame=text if counts is not None else None,
+        )
+
+
+def read_whole(text: bytes, model: str, operation: Operation.ValueType) -> Chunk:
+    """The chunk that a whole answer is. WorkerFailure if it is an error or no answer at all."""
+    answer = _object(text)
+    failure = openai_errors.from_frame(answer, True)
+    if failure is not None:
+        raise failure
+    served = answer.get("model")
+    if isinstance(served, str) and served != model:
+        text = json_members.set_model(text, json.dumps(model).encode())
+    counts = usage.from_openai(answer.get("usage"))
+    parts = answer.get("data" if operation == OPERATION_EMBEDDING else "choices")
+    if not isinstance(parts, list):
+        raise invalid("the answer is not of the kind that was asked for")
+    if operation == OPERATION_EMBEDDING:
+        return Chunk(text, content=bool(parts), usage=counts)
+    content, finished = _look(parts, "message")
+    return Chunk(text, content, finished, usage=counts)
+
+
+def invalid(detail: str) -> WorkerFailure:
+    """The failure of a worker that answers nonsense."""
+    return WorkerFailure(FAILURE_REASON_INVALID_RESPONSE, "the worker's answer is not valid", detail=detail)
+
+
+def _object(text: bytes) -> dict[str, Any]:
+    try:
+        value = json_members.parse(text)
+    except json_members.NotJson:
+        raise invalid("not JSON") from None
+    if not isinstance(value, dict):
+        raise invalid("no JSON object")
+    return value
+
+
+def _look(choices: list[Any], part: str) -> tuple[bool, Mapping[int, str]]:
+    """Whether any choice holds content, and the reasons of those that are finished."""
+    content = False
+    finished: dict[int, str] = {}
+    for position, choice in enumerate(choices):
+        if not isinstance(choice, dict):
+            raise invalid("a choice is no object")
+        delta = choice.get(part)
+        if choice.get("text") or (delta and isinstance(delta, dict) and _has_content(delta)):
+            content = True
+        reason = choice.get("finish_reason")
+        if reason and isinstance(reason, str):
+            index = choice.get("index")
+            finished[index if type(index) is int else position] = reason
+    return content, finished or _NOTHING
+
+
+def _has_content(delta: dict[str, Any]) -> bool:
+    if any(delta.get(name) for name in _CONTENT):
+        return True
+    return any(value and name.startswith(_CONTENT_PREFIXES) for name, value in delta.items())
+
+
+def _choice(choices: list[Any] | None) -> int | None:
+    """The choice that a frame's counts are about: the one that it names, if it is one."""
+    if not choices or len(choices) != 1:
+        return None
+    index = choices[0].get("index")
+    return index if type(index) is int else 0

@@ -1,0 +1,152 @@
+"""The OpenAI transport: one worker with an OpenAI-compatible HTTP server. `factory.py` makes it.
+
+What is said on the wire is decided by the pure modules beside it; here it is sent and read.
+"""
+
+from collections.abc import AsyncIterator, Iterator, Sequence
+
+import aiohttp
+from speedinfer.common.v1.operation_pb2 import (
+    OPERATION_CHAT_COMPLETION,
+    OPERATION_COMPLETION,
+    OPERATION_EMBEDDING,
+    Operation,
+)
+from speedinfer.router.v1.fleet_pb2 import Feature
+from speedinfer.router.v1.frame_pb2 import FAILURE_REASON_INVALID_RESPONSE
+
+from services.common.settings import RouterLimits
+from services.router.transport import openai_body, openai_errors, openai_fields, openai_frames
+from services.router.transport.openai_check import Check, Learned
+from services.router.transport.openai_config import OpenAiConfig
+from services.router.transport.openai_connection import Connection, read_bounded, read_error
+from services.router.transport.port import Accepted, Activity, Dispatch, Done, Event, Finding, WorkerFailure
+from services.router.transport.sse_parser import LineTooLong, SseParser
+
+PATHS: dict[Operation.ValueType, str] = {
+    OPERATION_CHAT_COMPLETION: "/chat/completions",
+    OPERATION_COMPLETION: "/completions",
+    OPERATION_EMBEDDING: "/embeddings",
+}
+_ACTIVITY = Activity()
+_DONE = Done()
+_STREAM_TYPES = frozenset({"text/event-stream", "text/plain", "application/octet-stream"})
+
+
+class OpenAiTransport:
+    """A worker behind `http://host:port[/prefix][/v1]`. Implements port.Transport."""
+
+    def __init__(
+        self, endpoint: str, config: OpenAiConfig, supported_models: Sequence[str], runtime: str, limits: RouterLimits
+    ) -> None:
+        self._config = config
+        self._models = tuple(supported_models)
+        self._runtime = runtime
+        self._limits = limits
+        self._connection = Connection(endpoint, config)
+        self._learned = Learned.before_check(config, runtime)
+
+    @property
+    def features(self) -> frozenset[Feature.ValueType]:
+        """What the last check found, or everything that the protocol has."""
+        return self._learned.features
+
+    async def check(self) -> Finding:
+        """See port.Transport."""
+        check = Check(self._connection, self._config, self._models, self._runtime, self._try)
+        finding, learned = await check.run()
+        if learned is not None:
+            self._learned = learned
+        return finding
+
+    async def probe(self) -> Finding:
+        """See port.Transport."""
+        return await Check(self._connection, self._config, self._models, self._runtime, self._try).probe()
+
+    def generate(self, dispatch: Dispatch) -> AsyncIterator[Event]:
+        """See port.Transport."""
+        return self._generate(dispatch, self._learned.model(dispatch.model), self._learned.stream_options)
+
+    def _try(self, dispatch: Dispatch, model: str, stream_options: str) -> AsyncIterator[Event]:
+        return self._generate(dispatch, model, stream_options)
+
+    async def close(self) -> None:
+        """See port.Transport."""
+        await self._connection.close()
+
+    async def _generate(self, dispatch: Dispatch, model: str, stream_options: str) -> AsyncIterator[Event]:
+        members, ignored = openai_fields.choose(
+            dispatch.operation, dispatch.members, self._runtime, self._config.forward_unknown_fields
+        )
+        body = openai_body.build(dispatch, members, model, self._config.max_tokens_field, stream_options)
+        async with self._connection.post(PATHS[dispatch.operation], body, dispatch) as response:
+            if response.status != 200:
+                retry_after = response.headers.get("Retry-After")
+                raise openai_errors.from_status(response.status, await read_error(response), retry_after)
+            if not dispatch.stream:
+                _expect(response, streaming=False)
+                yield Accepted(ignored)
+                text = await read_bounded(response, self._limits.max_answer_bytes)
+                yield openai_frames.read_whole(text, dispatch.model, dispatch.operation)
+                return
+            if response.content_type == "application/json" and "Content-Type" in response.headers:
+                # Some servers answer an error so, with a success status; anything else is no stream.
+                await self._refuse_whole(response)
+            _expect(response, streaming=True)
+            yield Accepted(ignored)
+            reader = _StreamReader(dispatch.model, self._limits.max_line_bytes)
+            while data := await response.content.readany():
+                for event in reader.feed(data):
+                    yield event
+            for event in reader.finish():
+                yield event
+
+    async def _refuse_whole(self, response: aiohttp.ClientResponse) -> None:
+        text = await read_bounded(response, self._limits.max_answer_bytes)
+        # An error is raised by the reading itself.
+        openai_frames.FrameReader("").read(text)
+        raise openai_frames.invalid("a whole answer where a stream was asked for")
+
+
+class _StreamReader:
+    """Bytes of a stream -> its events."""
+
+    def __init__(self, model: str, max_line_bytes: int) -> None:
+        self._parser = SseParser(max_line_bytes)
+        self._frames = openai_frames.FrameReader(model)
+
+    def feed(self, data: bytes) -> Iterator[Event]:
+        """What `data` completes; bytes that complete nothing still show that the worker is alive."""
+        try:
+            texts = self._parser.feed(data)
+        except LineTooLong:
+            raise openai_frames.invalid("a line over the bound") from None
+        if not texts:
+            yield _ACTIVITY
+        for text in texts:
+            yield self._event(text)
+
+    def finish(self) -> Iterator[Event]:
+        """What the end of the stream completes."""
+        for text in self._parser.finish():
+            try:
+                event = self._event(text)
+            except WorkerFailure as failure:
+                if failure.reason == FAILURE_REASON_INVALID_RESPONSE:
+                    # The stream ended in the middle of an event. What came before decides how the answer ended.
+                    return
+                raise
+            yield event
+
+    def _event(self, text: bytes) -> Event:
+        return _DONE if text.strip() == openai_frames.DONE else self._frames.read(text)
+
+
+def _expect(response: aiohttp.ClientResponse, *, streaming: bool) -> None:
+    """The declared type must be one that the answer can have; servers that declare none are believed."""
+    if "Content-Type" not in response.headers:
+        return
+    kind = response.content_type
+    fits = kind in _STREAM_TYPES if streaming else kind.endswith("json")
+    if not fits:
+        raise openai_frames.invalid("an answer of an unexpected type")

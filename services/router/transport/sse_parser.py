@@ -1,0 +1,89 @@
+"""The grammar of server-sent events: bytes in, the events' data out. Pure; the OpenAI transport imports it.
+
+Right for every split of the bytes, with CR, LF or CRLF. Comments and the fields `event`, `id` and `retry` yield nothing.
+Invariant: what is held is at most one line and one event, each below the bound.
+"""
+
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+class LineTooLong(Exception):
+    """A line, or the data of one event, is over the bound."""
+
+
+class SseParser:
+    """The events of one stream. Not to be used again after LineTooLong."""
+
+    def __init__(self, max_line_bytes: int) -> None:
+        self._max = max_line_bytes
+        self._line = bytearray()
+        self._data: list[bytes] = []
+        self._data_bytes = 0
+        self._first = True
+        # The last byte was a CR, which ended its line: an LF that follows belongs to it.
+        self._after_cr = False
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The data of every event that `data` completes, in order; events without data are none."""
+        if not data:
+            return []
+        if self._after_cr and data[0] == 0x0A:
+            data = data[1:]
+            self._after_cr = False
+            if not data:
+                return []
+        if b"\r" in data:
+            self._after_cr = data[-1] == 0x0D
+            data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        else:
+            self._after_cr = False
+        lines = data.split(b"\n")
+        rest = lines.pop()
+        events: list[bytes] = []
+        for line in lines:
+            if self._line:
+                self._grow(line)
+                line = bytes(self._line)
+                self._line.clear()
+            elif len(line) > self._max:
+                raise LineTooLong
+            self._take(line, events)
+        if rest:
+            self._grow(rest)
+        return events
+
+    def finish(self) -> list[bytes]:
+        """What the end of the stream completes: the last event where its blank line is missing."""
+        events: list[bytes] = []
+        if self._line:
+            self._take(bytes(self._line), events)
+            self._line.clear()
+        self._take(b"", events)
+        return events
+
+    def _grow(self, part: bytes) -> None:
+        if len(self._line) + len(part) > self._max:
+            raise LineTooLong
+        self._line += part
+
+    def _take(self, line: bytes, events: list[bytes]) -> None:
+        if self._first:
+            self._first = False
+            line = line.removeprefix(_BYTE_ORDER_MARK)
+        if not line:
+            if self._data:
+                data = self._data[0] if len(self._data) == 1 else b"\n".join(self._data)
+                self._data = []
+                self._data_bytes = 0
+                if data:
+                    events.append(data)
+        elif line.startswith(b"data"):
+            value = line[4:]
+            if value[:1] == b":":
+                value = value[2:] if value[1:2] == b" " else value[1:]
+            elif value:
+                return  # another field, whose name only begins so
+            self._data_bytes += len(value) + 1
+            if self._data_bytes > self._max:
+                raise LineTooLong
+            self._data.append(value)

@@ -1,0 +1,196 @@
+"""Triton over gRPC: one channel a worker, one stream a request. Imported by the Triton transport only.
+
+The generated stubs are used as they are. Triton's high-level client hides what is needed here: the flag of the final
+response, errors' ids, and the request for an empty final response. The header that would give errors a status
+(`triton_grpc_error`) is never sent: Triton 2.51 drops data and crashes on it (docs/decisions/0005-triton.md). Importing
+Triton's package loads numpy, about 0.3 s, so whoever needs no Triton worker should not import this module.
+"""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import grpc
+from tritonclient.grpc import service_pb2, service_pb2_grpc
+
+from services.router.transport.port import Dispatch, WorkerFailure
+from services.router.transport.triton_errors import (
+    answer_too_large,
+    connect_timeout,
+    invalid_response,
+    refused,
+    unreachable,
+)
+from services.router.transport.triton_model import TensorPlan
+from services.router.transport.triton_tensors import InputTensor, Outputs, unpack
+
+# Made by protobuf at import, so no type checker knows its names.
+_pb: Any = service_pb2
+
+_MAX_SEND_BYTES = 2**31 - 1
+# After the final response the server ends the stream by itself; cancelling a stream that is ending tempts old servers.
+_END_WAIT_S = 0.25
+_FINAL = "triton_final_response"
+_WANT_FINAL = "triton_enable_empty_final_response"
+# What the channel says of itself, as against what the server answered.
+_NO_CONNECTION = re.compile(
+    r"failed to connect|socket closed|connection (reset|refused|aborted|closed)|broken pipe|goaway|recvmsg|sendmsg"
+    r"|stream removed|dns|name resolution|no address|transport|endpoint|handshake|ping|unavailable: *$",
+    re.IGNORECASE,
+)
+_TIMED_OUT = re.compile(r"timed out|timeout occurred|deadline", re.IGNORECASE)
+
+# gRPC's own typed tables take Python's enumeration member by its number.
+_CODE_NAMES = {code: code.name for code in grpc.StatusCode}
+
+
+class TritonGrpc:
+    """The inference calls of one server."""
+
+    def __init__(
+        self,
+        target: str,
+        *,
+        secure: bool,
+        headers: Sequence[tuple[str, str]],
+        connect_timeout_s: float,
+        max_answer_bytes: int,
+    ) -> None:
+        self.target = target
+        self._headers = tuple((name.lower(), value) for name, value in headers)
+        self._max_answer_bytes = max_answer_bytes
+        options: list[tuple[str, Any]] = [
+            ("grpc.max_send_message_length", _MAX_SEND_BYTES),
+            ("grpc.max_receive_message_length", max_answer_bytes),
+            # This is also how long one attempt to connect may take.
+            ("grpc.min_reconnect_backoff_ms", int(connect_timeout_s * 1000)),
+            ("grpc.initial_reconnect_backoff_ms", 100),
+            ("grpc.max_reconnect_backoff_ms", 1_000),
+            ("grpc.enable_retries", 0),
+            # Triton closes connections that are pinged more often than every 300 s without data.
+            ("grpc.keepalive_time_ms", 310_000),
+            ("grpc.keepalive_timeout_ms", 20_000),
+            ("grpc.http2.max_pings_without_data", 2),
+            # Channels of one process to one address would share a connection, and outlive a re-registration by it.
+            ("grpc.use_local_subchannel_pool", 1),
+        ]
+        if secure:
+            self._channel = grpc.aio.secure_channel(target, grpc.ssl_channel_credentials(), options=options)
+        else:
+            self._channel = grpc.aio.insecure_channel(target, options=options)
+        self._stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
+
+    async def answers(self, timeout_s: float) -> str:
+        """Empty if the server answers on gRPC within the time, else what went wrong."""
+        try:
+            await self._stub.ServerLive(
+                _pb.ServerLiveRequest(), timeout=timeout_s, metadata=self._headers, wait_for_ready=True
+            )
+        except grpc.aio.AioRpcError as error:
+            return f"{_CODE_NAMES[error.code()]}: {error.details()}"
+        return ""
+
+    async def infer(
+        self, plan: TensorPlan, inputs: Sequence[InputTensor], dispatch: Dispatch
+    ) -> AsyncIterator[Outputs]:
+        """One request to a model that gives one response."""
+        call = self._stub.ModelInfer(_request(plan, inputs, dispatch), metadata=self._metadata(dispatch))
+        try:
+            yield outputs_of(await call)
+        except grpc.aio.AioRpcError as error:
+            raise self._failure(error) from None
+        finally:
+            call.cancel()
+
+    async def stream(
+        self, plan: TensorPlan, inputs: Sequence[InputTensor], dispatch: Dispatch
+    ) -> AsyncIterator[Outputs]:
+        """One request to a decoupled model: its responses until the final one, or until the server ends the stream."""
+        request = _request(plan, inputs, dispatch)
+        request.parameters[_WANT_FINAL].bool_param = True
+        call = self._stub.ModelStreamInfer(metadata=self._metadata(dispatch))
+        ended = False
+        try:
+            await call.write(request)
+            # The server ends the stream once everything that was asked is answered.
+            await call.done_writing()
+            while not ended:
+                message = await call.read()
+                if message is grpc.aio.EOF:
+                    return
+                if message.error_message:
+                    raise refused("", message.error_message)
+                response = message.infer_response
+                ended = _FINAL in response.parameters and response.parameters[_FINAL].bool_param
+                if response.outputs:
+                    yield outputs_of(response)
+        except grpc.aio.AioRpcError as error:
+            raise self._failure(error) from None
+        except asyncio.InvalidStateError:
+            # A write to a call that has failed says only that it has; its status says why.
+            raise await self._why(call) from None
+        finally:
+            if ended:
+                await _see_off(call)
+            call.cancel()
+
+    async def close(self) -> None:
+        """Close the channel."""
+        await self._channel.close()
+
+    def _metadata(self, dispatch: Dispatch) -> tuple[tuple[str, str], ...]:
+        trace = (("traceparent", dispatch.traceparent), ("tracestate", dispatch.tracestate))
+        return self._headers + tuple((name, value) for name, value in trace if value)
+
+    async def _why(self, call: Any) -> WorkerFailure:
+        code, details = await call.code(), await call.details()
+        return self._classified(_CODE_NAMES[code], details or "")
+
+    def _failure(self, error: grpc.aio.AioRpcError) -> WorkerFailure:
+        return self._classified(_CODE_NAMES[error.code()], error.details() or "")
+
+    def _classified(self, code: str, details: str) -> WorkerFailure:
+        if code == "UNAVAILABLE" and _NO_CONNECTION.search(details):
+            return connect_timeout() if _TIMED_OUT.search(details) else unreachable("gRPC: the connection failed")
+        # The same words come from the server for a request that is too large; the bound tells whose they are.
+        if code == "RESOURCE_EXHAUSTED" and f"vs. {self._max_answer_bytes})" in details:
+            return answer_too_large(self._max_answer_bytes)
+        return refused(code, details)
+
+
+async def _see_off(call: Any) -> None:
+    """Let the server end a stream whose final response has come."""
+    try:
+        async with asyncio.timeout(_END_WAIT_S):
+            await call.read()
+    except (TimeoutError, grpc.aio.AioRpcError, asyncio.InvalidStateError):
+        pass
+
+
+def _request(plan: TensorPlan, inputs: Sequence[InputTensor], dispatch: Dispatch) -> Any:
+    request = _pb.ModelInferRequest(
+        model_name=plan.model, model_version=plan.version, id=f"{dispatch.request_id}.{dispatch.attempt}"
+    )
+    for tensor in inputs:
+        request.inputs.add(name=tensor.name, datatype=tensor.datatype, shape=tensor.shape)
+        request.raw_input_contents.append(tensor.raw())
+    for name in plan.outputs:
+        request.outputs.add(name=name)
+    return request
+
+
+def outputs_of(response: Any) -> Outputs:
+    """The elements of each output; a server puts them into `raw_output_contents` or, typed, beside each shape."""
+    raw = response.raw_output_contents
+    if raw:
+        if len(raw) != len(response.outputs):
+            raise invalid_response(f"{len(response.outputs)} outputs with {len(raw)} contents")
+        return {
+            output.name: unpack(output.datatype, content) for output, content in zip(response.outputs, raw, strict=True)
+        }
+    outputs: dict[str, list[Any]] = {}
+    for output in response.outputs:
+        filled = [list(values) for _, values in output.contents.ListFields()]
+        outputs[output.name] = filled[0] if filled else []
+    return outputs

@@ -1,0 +1,261 @@
+"""Triton over HTTP: what a server says of itself, and inference where gRPC does not answer. Imported by the Triton
+transport only.
+
+Answers are bounded, redirects not followed, the environment's proxies not used, cookies not kept. Nothing here can stop a
+generation: closing the connection is all that HTTP has, and Triton notices it when it writes next, if at all.
+"""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+import aiohttp
+import orjson
+
+from services.router.transport.port import Dispatch, WorkerFailure
+from services.router.transport.sse_parser import LineTooLong, SseParser
+from services.router.transport.triton_errors import (
+    HTTP_CODES,
+    answer_too_large,
+    connect_timeout,
+    invalid_response,
+    refused,
+    unreachable,
+)
+from services.router.transport.triton_model import TensorPlan
+from services.router.transport.triton_tensors import InputTensor, Outputs, from_generate, from_infer
+
+_READ_BYTES = 64 * 1024
+_MAX_ERROR_BYTES = 64 * 1024
+# Metadata and config of a model; stock ones have some 30 KB.
+_MAX_DESCRIPTION_BYTES = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A status and the JSON that came with it (None where there was none)."""
+
+    status: int
+    value: Any
+
+    @property
+    def error(self) -> str:
+        """What Triton says is wrong, or empty."""
+        return str(self.value.get("error", "")) if isinstance(self.value, dict) else ""
+
+
+class TritonHttp:
+    """The HTTP front of one server."""
+
+    def __init__(
+        self,
+        endpoint: str,
+        *,
+        headers: Sequence[tuple[str, str]],
+        connect_timeout_s: float,
+        max_line_bytes: int,
+        max_answer_bytes: int,
+    ) -> None:
+        self._base = endpoint.rstrip("/") + "/v2"
+        self._headers = list(headers)
+        self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout_s)
+        self._max_line_bytes = max_line_bytes
+        self._max_answer_bytes = max_answer_bytes
+        self._sessions: dict[bool, aiohttp.ClientSession] = {}
+
+    async def server_ready(self) -> bool:
+        """Whether the server takes requests. WorkerFailure if it cannot be reached."""
+        return (await self._get("/health/ready")).status == 200
+
+    async def model_ready(self, model: str, version: str) -> bool:
+        """Whether the model does."""
+        return (await self._get(f"{_path(model, version)}/ready")).status == 200
+
+    async def metadata(self, model: str, version: str) -> Reply:
+        """The model's inputs and outputs."""
+        return await self._get(_path(model, version))
+
+    async def config(self, model: str, version: str) -> Reply:
+        """The loaded model's configuration, completed and derived by the server."""
+        return await self._get(f"{_path(model, version)}/config")
+
+    async def index(self) -> Mapping[str, str]:
+        """The models that the server knows, each with its state ("" if it has none); empty where it does not tell."""
+        reply = await self._fetch("POST", "/repository/index", b"{}")
+        listed = reply.value if reply.status == 200 and isinstance(reply.value, list) else []
+        entries = [entry for entry in listed if isinstance(entry, dict) and isinstance(entry.get("name"), str)]
+        return {
+            entry["name"]: " ".join(str(entry[key]) for key in ("state", "reason") if entry.get(key))
+            for entry in entries
+        }
+
+    async def infer(
+        self, plan: TensorPlan, inputs: Sequence[InputTensor], dispatch: Dispatch
+    ) -> AsyncIterator[Outputs]:
+        """One request to a model that gives one response."""
+        body = {
+            "id": f"{dispatch.request_id}.{dispatch.attempt}",
+            "inputs": [tensor.json() for tensor in inputs],
+            "outputs": [{"name": name} for name in plan.outputs],
+        }
+        async with self._post(f"{_path(plan.model, plan.version)}/infer", body, dispatch) as response:
+            content = await self._read(response, self._max_answer_bytes)
+        yield from_infer(_loads(content))
+
+    async def stream(
+        self, plan: TensorPlan, inputs: Sequence[InputTensor], dispatch: Dispatch, datatypes: Mapping[str, str]
+    ) -> AsyncIterator[Outputs]:
+        """One request to a decoupled model by `generate_stream`, whose end is the end of the body."""
+        body: dict[str, Any] = {"id": f"{dispatch.request_id}.{dispatch.attempt}"}
+        for tensor in inputs:
+            single = len(tensor.values) == 1 and len(tensor.shape) <= 2
+            body[tensor.name] = tensor.values[0] if single else tensor.values
+        parser = SseParser(self._max_line_bytes)
+        async with self._post(f"{_path(plan.model, plan.version)}/generate_stream", body, dispatch) as response:
+            try:
+                async for data in response.content.iter_chunked(_READ_BYTES):
+                    for event in parser.feed(data):
+                        yield _event(event, datatypes)
+            except LineTooLong:
+                raise answer_too_large(self._max_line_bytes) from None
+            except (aiohttp.ClientError, OSError) as error:
+                raise unreachable(f"HTTP: {type(error).__name__} in the middle of an answer") from None
+            for event in parser.finish():
+                yield _event(event, datatypes)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        for session in self._sessions.values():
+            await session.close()
+
+    def _session(self, *, fresh: bool = False) -> aiohttp.ClientSession:
+        """The session; with `fresh`, one that never uses a connection twice."""
+        # Made at first use: aiohttp wants a running loop, and whoever builds transports need not have one.
+        if fresh not in self._sessions:
+            self._sessions[fresh] = aiohttp.ClientSession(
+                timeout=self._timeout,
+                trust_env=False,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                headers=self._headers,
+                # The router bounds what is in flight.
+                connector=aiohttp.TCPConnector(limit=0, force_close=fresh),
+                trace_configs=[_notes_reuse()],
+            )
+        return self._sessions[fresh]
+
+    async def _get(self, path: str) -> Reply:
+        return await self._fetch("GET", path, None)
+
+    async def _fetch(self, method: str, path: str, body: bytes | None) -> Reply:
+        try:
+            async with self._session().request(
+                method, self._base + path, data=body, allow_redirects=False, headers={"accept-encoding": "identity"}
+            ) as response:
+                content = await self._read(response, _MAX_DESCRIPTION_BYTES)
+        except (aiohttp.ClientError, OSError) as error:
+            raise _connection_failure(error) from None
+        try:
+            return Reply(response.status, orjson.loads(content) if content else None)
+        except orjson.JSONDecodeError:
+            return Reply(response.status, None)
+
+    def _post(self, path: str, body: Mapping[str, Any], dispatch: Dispatch) -> "_Answer":
+        headers = {"content-type": "application/json", "accept-encoding": "identity"}
+        trace = {"traceparent": dispatch.traceparent, "tracestate": dispatch.tracestate}
+        headers |= {name: value for name, value in trace.items() if value}
+        notes: dict[str, bool] = {}
+        request = self._session(fresh=dispatch.fresh_connection).post(
+            self._base + path, data=orjson.dumps(body), headers=headers, allow_redirects=False, trace_request_ctx=notes
+        )
+        return _Answer(request, notes, self._read)
+
+    @staticmethod
+    async def _read(response: aiohttp.ClientResponse, limit_bytes: int) -> bytes:
+        content = bytearray()
+        async for data in response.content.iter_chunked(_READ_BYTES):
+            content += data
+            if len(content) > limit_bytes:
+                raise answer_too_large(limit_bytes)
+        return bytes(content)
+
+
+class _Answer:
+    """A response with a success status, as a context; anything else is a WorkerFailure. Leaving early drops it."""
+
+    def __init__(self, request: Any, notes: Mapping[str, bool], read: Any) -> None:
+        self._request, self._notes, self._read = request, notes, read
+
+    async def __aenter__(self) -> aiohttp.ClientResponse:
+        try:
+            response: aiohttp.ClientResponse = await self._request.__aenter__()
+        except (aiohttp.ClientError, OSError) as error:
+            raise _connection_failure(error, reused=self._notes.get("reused", False)) from None
+        self._response = response
+        if response.status == 200:
+            return response
+        try:
+            content = await self._read(response, _MAX_ERROR_BYTES)
+        except (aiohttp.ClientError, OSError, WorkerFailure):
+            content = b""
+        finally:
+            response.close()
+        # An error that is the first response of a stream comes as an event, and Triton answers 400 whatever its kind.
+        told = not content.startswith(b"data:")
+        raise refused(HTTP_CODES.get(response.status, "INTERNAL") if told else "", _error_text(content))
+
+    async def __aexit__(self, *_: object) -> None:
+        # Not `release`: what was not read to its end must not be read by the next request.
+        if self._response.content.at_eof():
+            self._response.release()
+        else:
+            self._response.close()
+
+
+def _connection_failure(error: Exception, *, reused: bool = False) -> WorkerFailure:
+    if isinstance(error, TimeoutError):
+        return connect_timeout()
+    failure = unreachable(f"HTTP: {type(error).__name__}")
+    # An idle connection that the worker had closed: no byte of an answer came.
+    failure.stale_connection = reused and isinstance(error, aiohttp.ServerDisconnectedError)
+    return failure
+
+
+def _notes_reuse() -> aiohttp.TraceConfig:
+    """Tells each request's own notes whether its connection had been used before."""
+
+    async def reused(_session: object, context: Any, _params: object) -> None:
+        if isinstance(context.trace_request_ctx, dict):
+            context.trace_request_ctx["reused"] = True
+
+    trace = aiohttp.TraceConfig()
+    trace.on_connection_reuseconn.append(reused)
+    return trace
+
+
+def _path(model: str, version: str) -> str:
+    base = f"/models/{quote(model, safe='')}"
+    return f"{base}/versions/{version}" if version else base
+
+
+def _loads(content: bytes) -> Any:
+    try:
+        return orjson.loads(content)
+    except orjson.JSONDecodeError:
+        raise invalid_response("an answer that is not JSON") from None
+
+
+def _event(data: bytes, datatypes: Mapping[str, str]) -> Outputs:
+    frame = _loads(data)
+    if isinstance(frame, dict) and frame.get("error"):
+        raise refused("", str(frame["error"]))
+    return from_generate(frame, datatypes)
+
+
+def _error_text(content: bytes) -> str:
+    """The error of a refused request: JSON, or one event of a stream whose first response was an error."""
+    try:
+        value = orjson.loads(content.strip().removeprefix(b"data:"))
+    except orjson.JSONDecodeError:
+        return ""
+    return str(value.get("error", "")) if isinstance(value, dict) else ""

@@ -1,0 +1,169 @@
+"""One registered worker: what is known of it and what runs on it. Owned by the registry; no I/O of its own.
+
+Invariants: `in_flight` is raised once when a request is given to the worker and lowered once when its answer is over, however
+it ends; it belongs to the worker's id, so that a replaced registration goes on counting what runs on the old one.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from speedinfer.router.v1.fleet_pb2 import Feature
+
+from services.router.breaker import Breaker, Circuit, Event
+from services.router.health import Health
+from services.router.registration import Registration
+from services.router.transport.port import Transport
+
+
+class Load:
+    """How many requests run on a worker's id."""
+
+    def __init__(self) -> None:
+        self.in_flight = 0
+        self._change = asyncio.Event()
+
+    def add(self, number: int) -> None:
+        """One more, or one less."""
+        self.in_flight += number
+        assert self.in_flight >= 0, "a slot was given back twice"
+        change, self._change = self._change, asyncio.Event()
+        change.set()
+
+    async def changed(self) -> None:
+        """Wait for the next change."""
+        await self._change.wait()
+
+
+@dataclass(frozen=True, slots=True)
+class LastProbe:
+    """When the last look ended (epoch seconds) and how long it took."""
+
+    at_s: float
+    latency_ms: float
+
+
+class Slot:
+    """One request's place on a worker. Given back exactly once."""
+
+    def __init__(self, worker: "Worker") -> None:
+        self._worker: Worker | None = worker
+
+    def release(self) -> None:
+        """Give the place back; a second time does nothing."""
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            worker.given_back()
+
+
+class Worker:
+    """A registration and its life. `changed(load_only)` is told of everything that others can see."""
+
+    def __init__(
+        self,
+        registration: Registration,
+        transport: Transport,
+        health: Health,
+        breaker: Breaker,
+        load: Load,
+        registered_at_s: float,
+        changed: Callable[[bool], None],
+    ) -> None:
+        self.registration = registration
+        self.transport = transport
+        self.health = health
+        self.load = load
+        self.registered_at_s = registered_at_s
+        self.last_probe: LastProbe | None = None
+        self._breaker = breaker
+        self._changed = changed
+        self._running = 0
+        # Set when somebody wants the worker to be looked at before its time.
+        self.attention = asyncio.Event()
+        # Replaced or removed: gets nothing new.
+        self.retired = False
+        # Set while nothing runs on this registration.
+        self.idle = asyncio.Event()
+        self.idle.set()
+
+    @property
+    def worker_id(self) -> str:
+        """The operator's name for it."""
+        return self.registration.worker_id
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that run on the worker's id."""
+        return self.load.in_flight
+
+    @property
+    def max_concurrency(self) -> int | None:
+        """The bound on `in_flight`."""
+        return self.registration.config.max_concurrency
+
+    @property
+    def weight(self) -> float:
+        """Its share among workers of the same model."""
+        return self.registration.config.weight
+
+    @property
+    def features(self) -> frozenset[Feature.ValueType]:
+        """What requests may ask of it."""
+        return self.transport.features
+
+    @property
+    def is_known(self) -> bool:
+        """A check has shown what it can do."""
+        return self.health.checked
+
+    @property
+    def is_serving(self) -> bool:
+        """Healthy, and not draining."""
+        return self.health.is_up and not self.health.draining and not self.retired
+
+    def admits(self, now: float) -> bool:
+        """Whether its circuit lets a request through."""
+        return self._breaker.admits(now)
+
+    def circuit(self, now: float) -> Circuit:
+        """The circuit's state."""
+        return self._breaker.state(now)
+
+    def take(self, now: float) -> Slot:
+        """A place for one request."""
+        self._breaker.record(Event.ADMITTED, now)
+        self.load.add(1)
+        self._running += 1
+        self.idle.clear()
+        self._changed(True)
+        return Slot(self)
+
+    def given_back(self) -> None:
+        """A slot was released; only Slot calls this."""
+        self.load.add(-1)
+        self._running -= 1
+        if self._running == 0:
+            self.idle.set()
+        self._changed(True)
+
+    def record(self, event: Event, now: float) -> None:
+        """What a request showed of the worker."""
+        before = self._breaker.state(now)
+        self._breaker.record(event, now)
+        if self._breaker.state(now) is not before:
+            self._changed(False)
+
+    def record_usage(self, reported: bool) -> None:
+        """A complete answer came, with or without usage."""
+        if self.health.on_usage(reported):
+            self._changed(False)
+
+    def looked_at(self, probe: LastProbe, *, status_changed: bool) -> None:
+        """A probe or check ended and was noted in `health`."""
+        self.last_probe = probe
+        self._changed(not status_changed)
+
+    def drain(self) -> None:
+        """Take nothing new."""
+        self.health.draining = True
+        self._changed(False)

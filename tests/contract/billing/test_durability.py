@@ -1,0 +1,146 @@
+"""What was acknowledged is on disk: kill -9, a full disk, a full queue, and what a drain leaves."""
+
+import asyncio
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from speedinfer.billing.v1 import reservation_pb2 as pb
+
+from services.common.money import from_money
+from tests.contract.billing.service import Client, Process, Service, status_of
+
+USD = 1_000_000_000
+
+
+async def load(client: Client, key: str, acknowledged: dict[str, str]) -> None:
+    """Reserve and settle or release until the service is gone; notes what was acknowledged, step by step."""
+    for turn in range(10_000):
+        item = client.reserve_item(key, prompt=pb.PromptSize(text_bytes=100), output_limit=10)
+        try:
+            assert (await client.reserve(item)).HasField("reservation")
+            acknowledged[item.reservation_id] = "HELD"
+            if turn % 3 == 0:
+                continue
+            if turn % 3 == 1:
+                assert await client.release(item.reservation_id) == "RELEASED"
+                acknowledged[item.reservation_id] = "RELEASED"
+                continue
+            assert (await client.settle(item.reservation_id, 7, 3)).status == pb.SETTLE_STATUS_SETTLED
+            acknowledged[item.reservation_id] = "SETTLED"
+        except grpc.aio.AioRpcError:
+            return
+
+
+async def until(condition: Any) -> None:
+    while not condition():
+        await asyncio.sleep(0)
+
+
+async def test_kill_9_loses_nothing_that_was_acknowledged(database: str, tmp_path: Path) -> None:
+    process = Process(tmp_path, database)
+    client = await process.start()
+    await client.set_price()
+    account = await client.open_account("1000")
+    key = await client.key(account)
+    acknowledged: dict[str, str] = {}
+    for _ in range(3):
+        before = len(acknowledged)
+        callers = [asyncio.create_task(load(client, key, acknowledged)) for _ in range(16)]
+        await until(lambda before=before: len(acknowledged) >= before + 150)
+        await process.kill()
+        await asyncio.gather(*callers)
+        await client.channel.close()
+        client = await process.start()
+        charged = 0
+        for reservation_id, word in acknowledged.items():
+            found = await client.request(account, reservation_id)
+            state = pb.ReservationState.Name(found.state).removeprefix("RESERVATION_STATE_")
+            # What was held only may have been settled or released by a call that got no answer.
+            assert state == word or word == "HELD"
+            charged += from_money(found.charge)
+        verdict = await client.verify()
+        assert verdict.ok, list(verdict.problems)
+        balance, held = await client.balance(account)
+        unanswered = verdict.reservations - len(acknowledged)
+        assert 1000 * USD - charged - unanswered * 10_000 <= balance <= 1000 * USD - charged
+        # Every settlement that is sent again is charged once.
+        for reservation_id, word in acknowledged.items():
+            if word == "SETTLED":
+                assert (await client.settle(reservation_id, 7, 3)).status == pb.SETTLE_STATUS_SETTLED
+        assert await client.balance(account) == (balance, held)
+    assert await process.terminate() == 0
+    await client.channel.close()
+
+
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """No file of this process can be written beyond its first pages; fewer than a reservation needs."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (16_384, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+async def test_a_full_disk_acknowledges_nothing_and_recovers(service: Service, client: Client) -> None:
+    account = await client.open_account("10")
+    key = await client.key(account)
+    held = await client.hold(key)
+    item = client.reserve_item(key)
+    assert await client.balance(account) == (10 * USD, USD)
+    with full_disk():
+        for _ in range(3):
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await client.reserve(item)
+            assert status_of(caught.value) == "UNAVAILABLE"
+        # Reading goes on.
+        assert await client.balance(account) == (10 * USD, USD)
+    # An outage shortens no lease.
+    service.clock.advance(25_000)
+    assert (await client.reserve(item)).HasField("reservation")
+    assert (await client.renew(held))[1] == 60_000
+    assert await service.pass_time(59) == 0
+    assert await client.balance(account) == (10 * USD, 2 * USD)
+    assert (await client.verify()).ok
+
+
+async def test_a_full_queue_refuses_before_it_looks(database: str, tmp_path: Path) -> None:
+    service = Service(tmp_path, database, max_queue=4)
+    client = await service.start()
+    await client.set_price()
+    account = await client.open_account("1000")
+    key = await client.key(account)
+    calls = [pb.ReserveRequest(items=[client.reserve_item(key) for _ in range(4)]) for _ in range(50)]
+    responses = await asyncio.gather(*(client.reservations.Reserve(call) for call in calls))
+    outcomes = [{result.refusal.reason for result in response.results} for response in responses]
+    assert {frozenset(outcome) for outcome in outcomes} == {
+        frozenset({pb.REFUSAL_REASON_BUSY}),
+        frozenset({pb.REFUSAL_REASON_UNSPECIFIED}),
+    }
+    held = sum(4 for outcome in outcomes if pb.REFUSAL_REASON_UNSPECIFIED in outcome)
+    assert await client.balance(account) == (1000 * USD, held * USD)
+    # The same items are taken afterwards.
+    busy = next(call for call, outcome in zip(calls, outcomes, strict=True) if pb.REFUSAL_REASON_BUSY in outcome)
+    again = await client.reservations.Reserve(busy)
+    assert all(result.HasField("reservation") for result in again.results)
+    await service.stop()
+
+
+async def test_a_second_start_finds_everything_as_it_was(service: Service, client: Client) -> None:
+    account = await client.open_account("10")
+    operation_id = client.new_id()
+    credited = await client.credit(account, "1", operation_id=operation_id)
+    key = await client.key(account)
+    settled_id = await client.hold(key)
+    settled = await client.settle(settled_id, 5, 5)
+    await service.stop()
+    client = await service.start()
+    assert await client.credit(account, "1", operation_id=operation_id) == credited
+    assert await client.settle(settled_id, 5, 5) == settled
+    assert await client.balance(account) == (11 * USD - 10_000, 0)

@@ -1,0 +1,54 @@
+"""Leases: a hold lapses when nobody renews it, and never because billing or its clock was at fault."""
+
+from speedinfer.billing.v1 import reservation_pb2 as pb
+
+from tests.contract.billing.service import Client, Service, of_request
+
+HOUR_MS = 3_600_000
+
+
+async def test_a_renewed_hold_lasts_up_to_its_hard_end(service: Service, client: Client) -> None:
+    key = await client.key(await client.open_account("10"))
+    reservation_id = client.new_id()
+    await client.hold(key, reservation_id=reservation_id, context=of_request(reservation_id, remaining_ms=10_000))
+    assert await service.pass_time(50) == 0
+    assert await client.renew(reservation_id) == ("RENEWED", 60_000)
+    assert await service.pass_time(50) == 0
+    assert await client.renew(reservation_id) == ("RENEWED", 30_000)
+    assert await client.renew(reservation_id) == ("AT_HARD_END", 30_000)
+    assert await service.pass_time(29) == 0
+    assert await service.pass_time(1) == 1
+
+
+async def test_steps_of_the_wall_clock_shorten_no_lease(service: Service, client: Client) -> None:
+    key = await client.key(await client.open_account("10"))
+    held = await client.hold(key)
+    service.clock.wall += 24 * HOUR_MS
+    assert await service.pass_time(59) == 0
+    service.clock.wall -= 48 * HOUR_MS
+    assert await client.renew(held) == ("RENEWED", 60_000)
+
+
+async def test_after_a_restart_every_open_hold_has_a_full_lease(service: Service, client: Client) -> None:
+    key = await client.key(await client.open_account("10"))
+    held = await client.hold(key)
+    await service.pass_time(59)
+    await service.stop()
+    # Down for an hour, and monotonic time begins anew.
+    service.clock.wall += HOUR_MS
+    service.clock.monotonic = 7
+    client = await service.start()
+    assert await service.pass_time(59) == 0
+    assert (await client.renew(held))[0] == "RENEWED"
+    assert await service.pass_time(60) == 1
+    assert (await client.settle(held, 1, 1)).status == pb.SETTLE_STATUS_LATE
+
+
+async def test_a_service_that_was_stopped_for_a_while_lets_nothing_lapse(service: Service, client: Client) -> None:
+    key = await client.key(await client.open_account("10"))
+    await client.hold(key)
+    # As after SIGSTOP: time went on, but nobody could have renewed.
+    service.clock.advance(10 * 60_000)
+    assert await service.billing.sweep() == 0
+    assert await service.pass_time(59) == 0
+    assert await service.pass_time(1) == 1

@@ -1,0 +1,102 @@
+"""What only the SQLite store promises: its settings, its migrations, one writer, append-only tables."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from services.billing.store.open import open_store
+from services.billing.store.sqlite import SqliteStore, connect
+from services.common.errors import ConfigurationError
+
+
+def store(path: Path) -> SqliteStore:
+    return SqliteStore(path, lambda: 1_800_000_000_000)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A database that was made and closed."""
+    path = tmp_path / "billing.db"
+    store(path).close()
+    return path
+
+
+def test_a_made_database_is_taken_again(path: Path) -> None:
+    store(path).close()
+
+
+def test_commits_are_on_disk_when_they_are_answered(path: Path) -> None:
+    with closing(connect(path)) as connection:
+        assert connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
+        assert connection.execute("PRAGMA synchronous").fetchone()[0] == 2
+        assert connection.execute("PRAGMA foreign_keys").fetchone()[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("INSERT INTO migration VALUES (99, '0099_later', 'x', 0)", "newer than this program knows"),
+        ("UPDATE migration SET sha256 = 'x'", "does not know"),
+        ("DELETE FROM migration", "half migrated"),
+        ("DROP TRIGGER entry_stays", "entry_stays"),
+        ("DROP TABLE charge", "charge"),
+        ("CREATE TABLE mine (a)", "mine"),
+    ],
+)
+def test_a_database_that_is_not_as_written_is_refused(path: Path, change: str, said: str) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute(change)
+    before = path.read_bytes()
+    with pytest.raises(ConfigurationError, match=said):
+        store(path)
+    assert path.read_bytes() == before
+
+
+def test_another_program_s_database_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "other.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("CREATE TABLE theirs (a)")
+    with pytest.raises(ConfigurationError, match="not billing's"):
+        store(path)
+
+
+def test_what_is_no_database_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "text.db"
+    path.write_text("this is a text of some length, and no database at all; it never was one\n" * 20)
+    with pytest.raises(ConfigurationError, match="cannot be used"):
+        store(path)
+
+
+def test_two_writers_are_one_too_many(path: Path) -> None:
+    first = store(path)
+    with pytest.raises(ConfigurationError, match="another billing process"):
+        store(path)
+    first.close()
+    store(path).close()
+
+
+def test_a_database_of_an_unknown_kind_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="'mysql'"):
+        open_store("mysql://here/there", lambda: 0)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE entry SET amount_nanos = 1",
+        "DELETE FROM entry",
+        "UPDATE ledger_transaction SET note = 'x'",
+        "DELETE FROM ledger_transaction",
+        "UPDATE price_version SET tiers = '[]'",
+        "DELETE FROM price_version",
+    ],
+)
+def test_the_books_are_append_only(path: Path, statement: str) -> None:
+    with closing(connect(path)) as connection:
+        connection.execute("INSERT INTO ledger_transaction VALUES (1, 1, 0, '', '', '')")
+        connection.execute("INSERT INTO entry VALUES (1, 1, 'house_outside', 1, NULL, NULL)")
+        connection.execute("INSERT INTO price_version VALUES (1, 'v', 'm', '', 0, 0, '[]', '{}')")
+        with pytest.raises(sqlite3.IntegrityError, match="append only"):
+            connection.execute(statement)

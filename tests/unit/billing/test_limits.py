@@ -1,0 +1,64 @@
+"""Windows and the order in which limits are looked at."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from services.billing.limits import Counters, Limits, day_start, judge, minute_start, month_start
+
+
+def at(*parts: int) -> int:
+    return int(datetime(*parts, tzinfo=UTC).timestamp()) * 1000  # type: ignore[misc, arg-type]
+
+
+NOW = at(2026, 12, 31, 23, 59, 58)
+
+
+def test_windows_are_utc() -> None:
+    assert minute_start(NOW) == at(2026, 12, 31, 23, 59)
+    assert day_start(NOW) == at(2026, 12, 31)
+    assert month_start(NOW) == at(2026, 12, 1)
+    assert month_start(at(2024, 2, 29, 12)) == at(2024, 2, 1)
+
+
+def counters(requests: int, tokens: int, spend: int) -> Counters:
+    kept = Counters()
+    kept.roll(NOW)
+    for _ in range(requests):
+        kept.count(0, 0)
+    kept.correct(NOW, tokens, spend)
+    return kept
+
+
+@pytest.mark.parametrize(
+    ("limits", "reached", "retry_after_ms"),
+    [
+        (Limits(2, 109, 4, (), None, 59, 59), "requests_per_minute", 2_000),
+        (Limits(3, 109, 4, (), None, 59, 59), "tokens_per_minute", 2_000),
+        (Limits(3, 110, 4, (), None, 59, 59), "concurrency", 1_000),
+        (Limits(3, 110, 5, (), None, 59, 59), "daily_spend", 0),
+        (Limits(3, 110, 5, (), None, 60, 59), "monthly_spend", 0),
+        (Limits(3, 110, 5, (), None, 60, 60), None, 0),
+        (Limits(), None, 0),
+        (Limits(0), "requests_per_minute", 2_000),
+    ],
+)
+def test_the_first_limit_that_is_exceeded_is_named(limits: Limits, reached: str | None, retry_after_ms: int) -> None:
+    found = judge(limits, counters(2, 100, 50), open_holds=4, tokens=10, hold_nanos=10, now_ms=NOW)
+    assert (found.limit if found else None, found.retry_after_ms if found else 0) == (reached, retry_after_ms)
+
+
+def test_a_correction_reaches_only_windows_that_are_current() -> None:
+    kept = counters(1, 100, 50)
+    kept.roll(NOW + 2_000)
+    kept.correct(NOW, 7, 7)
+    assert (kept.minute.tokens, kept.day.spend_nanos, kept.month.spend_nanos) == (0, 0, 0)
+    kept = counters(1, 100, 50)
+    kept.correct(NOW - 60_000, 7, 7)
+    assert (kept.minute.tokens, kept.day.tokens, kept.month.spend_nanos) == (100, 107, 57)
+
+
+def test_a_clock_that_is_stepped_back_opens_no_second_window() -> None:
+    kept = counters(2, 100, 50)
+    kept.roll(NOW - 3_600_000)
+    assert kept.minute.requests == 2

@@ -1,0 +1,151 @@
+"""The command's surface: where options may stand, exit codes, what goes to which stream, registration files."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from services.cli import workers
+from services.cli.failure import CommandError
+from services.cli.main import app
+
+# Nobody listens on port 1 of loopback, and connecting to it fails at once.
+NOBODY = {"SPEEDINFER_BILLING__LISTEN": "127.0.0.1:1", "SPEEDINFER_ROUTER__LISTEN": "127.0.0.1:1"}
+
+COMMANDS = [
+    "up",
+    "edge",
+    "router",
+    "billing",
+    *(f"workers {verb}" for verb in ("register", "list", "show", "drain", "remove", "check")),
+    *(f"accounts {verb}" for verb in ("create", "credit", "adjust", "show", "list")),
+    *(f"keys {verb}" for verb in ("create", "list", "revoke", "rotate")),
+    "prices set",
+    "prices list",
+    "usage",
+    "ledger list",
+    "ledger export",
+    "ledger verify",
+    "doctor",
+]
+
+
+def run(folder: Path, *arguments: str, stdin: str | None = None) -> Result:
+    return CliRunner().invoke(app, arguments, input=stdin, env=NOBODY | {"SPEEDINFER_DATA_DIR": str(folder)})
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_every_command_takes_both_options(words: str, tmp_path: Path) -> None:
+    shown = run(tmp_path, *words.split(), "--help")
+    assert shown.exit_code == 0
+    assert "--config" in shown.stdout
+    assert "--json" in shown.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["accounts", "list", "--json"],
+        ["accounts", "--json", "list"],
+        ["--json", "accounts", "list"],
+        ["workers", "list"],
+        ["ledger", "verify"],
+    ],
+)
+def test_a_service_that_is_not_there_is_one_sentence(arguments: list[str], tmp_path: Path) -> None:
+    shown = run(tmp_path, *arguments)
+    service = "router" if arguments[0] == "workers" else "billing"
+    assert shown.exit_code == 1
+    assert shown.stdout == ""
+    assert shown.stderr == f"speedinfer: {service} does not answer at 127.0.0.1:1; start it with `speedinfer up`\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["nonsense"],
+        ["accounts", "credit", "acct_1", "abc"],
+        ["accounts", "credit", "acct_1", "-1"],
+        ["accounts", "adjust", "acct_1", "0", "--reason", "none"],
+        ["accounts", "adjust", "acct_1", "1"],
+        ["accounts", "create", "acme", "--credit", "1e3"],
+        ["keys", "create"],
+        ["keys", "create", "--account", "acct_1", "--rpm", "0"],
+        ["keys", "rotate", "key_1", "--grace", "soon"],
+        ["prices", "set", "m", "--prompt", "0.2"],
+        ["prices", "set", "m", "--prompt", "0.2", "--completion", "0.6", "--tier", "128000"],
+        ["usage"],
+        ["ledger", "export", "--format", "xml"],
+    ],
+)
+def test_wrong_usage_exits_2_and_prints_no_result(arguments: list[str], tmp_path: Path) -> None:
+    shown = run(tmp_path, *arguments)
+    assert shown.exit_code == 2
+    assert shown.stdout == ""
+    assert shown.stderr
+
+
+def test_a_negative_amount_is_no_option(tmp_path: Path) -> None:
+    shown = run(tmp_path, "accounts", "adjust", "acct_1", "-1.50", "--reason", "typing error", "--json")
+    # It was understood, and went as far as a service that is not there.
+    assert shown.exit_code == 1
+    assert "billing does not answer" in shown.stderr
+
+
+def test_a_settings_file_with_an_unknown_name_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "wrong.toml"
+    file.write_text("[edge]\nlisten_on = '127.0.0.1:1'\n")
+    shown = run(tmp_path, "accounts", "list", "--config", str(file))
+    assert shown.exit_code == 1
+    assert "edge.listen_on" in shown.stderr
+
+
+def test_doctor_names_what_is_wrong_and_what_to_do(tmp_path: Path) -> None:
+    shown = run(tmp_path, "doctor", "--json")
+    assert shown.exit_code == 1
+    found = {check["check"]: check for check in json.loads(shown.stdout)["checks"]}
+    assert found["settings"]["ok"]
+    for name in ("admin token", "database", "billing", "router"):
+        assert not found[name]["ok"]
+        assert found[name]["remedy"]
+
+
+REGISTRATION = {
+    "worker_id": "w1",
+    "worker_type": "nvidia-gpu",
+    "runtime": "tensorrt-llm",
+    "runtime_endpoint": "http://127.0.0.1:1/v1",
+    "supported_models": ["acme/model-1"],
+    "runtime_config": {"transport": "openai", "connect_timeout_s": 5},
+    "runtime_metadata": {"backend": "tensorrt-llm"},
+}
+
+
+def test_a_registration_is_read_as_it_stands() -> None:
+    request = workers.parse_registration(REGISTRATION, "file")
+    assert request.worker_id == "w1"
+    assert request.runtime_config["transport"] == "openai"
+    assert list(request.supported_models) == ["acme/model-1"]
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (REGISTRATION | {"modles": []}, "unknown key 'modles'"),
+        (REGISTRATION | {"supported_models": "acme/model-1"}, "supported_models"),
+        ([REGISTRATION], "is a JSON object"),
+    ],
+)
+def test_what_is_wrong_with_a_registration_is_named(value: object, said: str) -> None:
+    with pytest.raises(CommandError, match=said):
+        workers.parse_registration(value, "file")
+
+
+def test_a_registration_that_is_no_json_is_refused_before_any_call(tmp_path: Path) -> None:
+    shown = run(tmp_path, "workers", "register", "-", stdin="{")
+    assert shown.exit_code == 1
+    assert "standard input is not JSON" in shown.stderr
+    missing = run(tmp_path, "workers", "register", str(tmp_path / "none.json"))
+    assert missing.exit_code == 1
+    assert "cannot be read" in missing.stderr

@@ -1,0 +1,143 @@
+"""JSON forms have the names that the contract lists, amounts with nine places, and null for what is absent."""
+
+from google.protobuf import json_format
+from google.protobuf.timestamp_pb2 import Timestamp
+from speedinfer.billing.v1 import account_pb2, key_pb2, price_pb2, report_pb2, usage_pb2
+from speedinfer.common.v1 import usage_pb2 as counts_pb2
+from speedinfer.router.v1 import fleet_pb2, registry_pb2
+
+from services.cli import shape
+from services.common.money import to_money
+
+AT = Timestamp(seconds=1_770_000_000)
+
+
+def test_an_account() -> None:
+    message = account_pb2.Account(
+        account_id="acct_1",
+        name="acme",
+        balance=to_money(9_999_994_600),
+        held=to_money(600),
+        available=to_money(9_999_994_000),
+        created_at=AT,
+        open_holds=1,
+    )
+    assert shape.account(message) == {
+        "account_id": "acct_1",
+        "name": "acme",
+        "balance": "9.999994600",
+        "held": "0.000000600",
+        "available": "9.999994000",
+        "open_holds": 1,
+        "created_at": "2026-02-02T02:40:00Z",
+    }
+
+
+def test_a_negative_balance_keeps_its_sign() -> None:
+    assert shape.account(account_pb2.Account(balance=to_money(-1)))["balance"] == "-0.000000001"
+
+
+def test_a_key_without_limits_has_nulls_and_no_secret() -> None:
+    shown = shape.key(key_pb2.Key(key_id="key_1", account_id="acct_1", status=1))
+    assert shown["status"] == "active"
+    assert (shown["rpm"], shown["tpm"], shown["concurrency"], shown["expires_at"]) == (None, None, None, None)
+    assert shown["models"] == []
+    assert "key" not in shown
+
+
+def test_a_limit_of_zero_is_not_the_absence_of_one() -> None:
+    limits = key_pb2.KeyLimits(requests_per_minute=0, daily_spend=to_money(0))
+    shown = shape.key(key_pb2.Key(limits=limits))
+    assert shown["rpm"] == 0
+    assert shown["daily_spend"] == "0.000000000"
+    assert shown["monthly_spend"] is None
+
+
+def test_a_price_shows_its_first_tier_at_the_top() -> None:
+    message = price_pb2.PriceVersion(
+        version="pv_1",
+        model="acme/model-1",
+        tiers=[
+            price_pb2.PriceTier(prompt=to_money(200_000_000), completion=to_money(600_000_000)),
+            price_pb2.PriceTier(from_prompt_tokens=128_000, prompt=to_money(400_000_000), completion=to_money(1)),
+        ],
+        bounds=price_pb2.ModelBounds(max_output_tokens=4096),
+    )
+    shown = shape.price(message)
+    assert (shown["prompt"], shown["completion"], shown["cached_prompt"]) == ("0.200000000", "0.600000000", None)
+    assert [tier["from_prompt_tokens"] for tier in shown["tiers"]] == [0, 128_000]
+    assert shown["bounds"]["max_output_tokens"] == 4096
+    assert shown["bounds"]["image_tokens"] is None
+
+
+def test_an_entry_has_the_names_of_the_contract() -> None:
+    message = report_pb2.Entry(
+        entry_id="e1",
+        request_id="r1",
+        kind=report_pb2.ENTRY_KIND_LATE_CHARGE,
+        amount=to_money(-5_400),
+        model="acme/model-1",
+        usage=counts_pb2.Usage(prompt_tokens=12, completion_tokens=5),
+        booked_at=AT,
+    )
+    shown = shape.entry(message)
+    assert {name: shown[name] for name in ("entry_id", "request_id", "kind", "amount", "model", "usage", "at")} == {
+        "entry_id": "e1",
+        "request_id": "r1",
+        "kind": "late_charge",
+        "amount": "-0.000005400",
+        "model": "acme/model-1",
+        "usage": {"prompt_tokens": 12, "cached_tokens": None, "completion_tokens": 5},
+        "at": "2026-02-02T02:40:00Z",
+    }
+
+
+def test_a_credit_has_no_usage_and_no_request() -> None:
+    shown = shape.entry(report_pb2.Entry(kind=report_pb2.ENTRY_KIND_CREDIT, amount=to_money(1)))
+    assert (shown["usage"], shown["request_id"], shown["model"]) == (None, None, None)
+
+
+def test_usage_is_that_of_the_public_route() -> None:
+    message = report_pb2.GetUsageResponse(
+        balance=to_money(1),
+        models=[
+            usage_pb2.ModelUsage(model="m", requests=2, prompt_tokens=24, completion_tokens=10, cost=to_money(10_800))
+        ],
+        to=AT,
+    )
+    shown = shape.usage(message)
+    assert list(shown) == ["balance", "held", "available", "currency", "window", "models"]
+    assert shown["window"] == {"from": None, "to": "2026-02-02T02:40:00Z"}
+    assert shown["models"] == [
+        {
+            "model": "m",
+            "requests": 2,
+            "prompt_tokens": 24,
+            "cached_tokens": 0,
+            "completion_tokens": 10,
+            "cost": "0.000010800",
+        }
+    ]
+
+
+def test_a_worker_is_as_in_health_and_its_endpoint_is_for_operators() -> None:
+    worker = fleet_pb2.Worker(
+        worker_id="w1",
+        runtime="triton",
+        transport="triton",
+        supported_models=["acme/model-1"],
+        status=fleet_pb2.WORKER_STATUS_MISCONFIGURED,
+        circuit="closed",
+        last_probe=fleet_pb2.Probe(at=AT, latency_ms=1.5, error="misconfigured"),
+    )
+    json_format.ParseDict({"backend": "tensorrt-llm"}, worker.metadata)
+    detail = registry_pb2.WorkerDetail(worker=worker, runtime_endpoint="http://triton:8000", detail="no such output")
+    shown = shape.worker(worker)
+    assert list(shown) == [
+        *("worker_id", "worker_type", "runtime", "transport", "supported_models", "status", "circuit", "in_flight"),
+        *("last_probe", "metadata"),
+    ]
+    assert shown["status"] == "misconfigured"
+    assert shown["last_probe"] == {"at": "2026-02-02T02:40:00Z", "latency_ms": 1.5, "error": "misconfigured"}
+    assert shown["metadata"] == {"backend": "tensorrt-llm"}
+    assert shape.worker_detail(detail)["runtime_endpoint"] == "http://triton:8000"

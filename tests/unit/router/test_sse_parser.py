@@ -1,0 +1,100 @@
+"""The grammar of server-sent events, at every split of the bytes."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.router.transport.sse_parser import LineTooLong, SseParser
+
+CORPUS: list[tuple[bytes, list[bytes]]] = [
+    (b"data: a\n\n", [b"a"]),
+    (b"data:a\n\ndata: b\n\n", [b"a", b"b"]),
+    (b"data:  two spaces\n\n", [b" two spaces"]),
+    (b"data: a\r\n\r\ndata: b\r\n\r\n", [b"a", b"b"]),
+    (b"data: a\r\rdata: b\r\r", [b"a", b"b"]),
+    (b"data: a\r\n\ndata: b\n\r\n", [b"a", b"b"]),
+    (b"data: one\ndata: two\n\n", [b"one\ntwo"]),
+    (b"data: one\rdata: two\r\n\r\n", [b"one\ntwo"]),
+    (b"\xef\xbb\xbfdata: a\n\n", [b"a"]),
+    (b"data: \xef\xbb\xbfa\n\n", [b"\xef\xbb\xbfa"]),
+    (b": comment\n\ndata: a\n: more\nid: 7\nevent: x\nretry: 9\n\n", [b"a"]),
+    (b"data\n\ndata:\n\ndata: a\n\n", [b"a"]),
+    (b"data\ndata: a\n\n", [b"\na"]),
+    (b"database: a\n\ndata: b\n\n", [b"b"]),
+    (b" data: a\n\ndata: b\n\n", [b"b"]),
+    (b"\n\n\r\n\rdata: a\n\n\n\n", [b"a"]),
+    ("data: 那😀é\n\n".encode(), ["那😀é".encode()]),
+    (b"data: {\"a\":1} \n\ndata: [DONE]\n\n", [b'{"a":1} ', b"[DONE]"]),
+    (b"data: a\n\ndata: [DONE]\n", [b"a", b"[DONE]"]),
+    (b"data: a\n\ndata: [DONE]", [b"a", b"[DONE]"]),
+    (b"data: a\x00b\n\n", [b"a\x00b"]),
+    (b"", []),
+]  # fmt: skip
+
+
+def read(parts: list[bytes], max_line_bytes: int = 1024) -> list[bytes]:
+    """All events of a stream that comes in these parts."""
+    parser = SseParser(max_line_bytes)
+    return [event for part in parts for event in parser.feed(part)] + parser.finish()
+
+
+@pytest.mark.parametrize(("text", "events"), CORPUS)
+def test_every_way_to_cut_it_in_two(text: bytes, events: list[bytes]) -> None:
+    for place in range(len(text) + 1):
+        assert read([text[:place], text[place:]]) == events
+
+
+@pytest.mark.parametrize(("text", "events"), CORPUS)
+def test_byte_by_byte(text: bytes, events: list[bytes]) -> None:
+    assert read([text[place : place + 1] for place in range(len(text))]) == events
+
+
+LINE = st.sampled_from(
+    [b"data: a", b"data:b", b"data", b"data:", b": c", b"event: x", b"", b"", "data: 那😀".encode(), b"id", b"datax: 1"]
+)
+END = st.sampled_from([b"\n", b"\r", b"\r\n"])
+
+
+@given(st.lists(st.tuples(LINE, END), max_size=20), st.data())
+def test_no_split_changes_anything(lines: list[tuple[bytes, bytes]], data: st.DataObject) -> None:
+    text = b"".join(line + end for line, end in lines)
+    places = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=12)))
+    parts = [text[start:end] for start, end in zip([0, *places], [*places, len(text)], strict=True)]
+    assert read(parts) == read([text])
+
+
+@given(st.lists(st.tuples(LINE, END), max_size=20))
+def test_it_agrees_with_a_plain_reading_of_the_standard(lines: list[tuple[bytes, bytes]]) -> None:
+    text = b"".join(line + end for line, end in lines)
+    expected: list[bytes] = []
+    block: list[bytes] = []
+    for line in [*text.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n"), b""]:
+        if line:
+            name, _, value = line.partition(b":")
+            if name == b"data":
+                block.append(value.removeprefix(b" "))
+        else:
+            if joined := b"\n".join(block):
+                expected.append(joined)
+            block = []
+    assert read([text]) == expected
+
+
+@given(st.binary(max_size=200), st.integers(1, 50))
+def test_any_bytes_are_read_or_over_the_bound(text: bytes, size: int) -> None:
+    parts = [text[start : start + size] for start in range(0, len(text), size)]
+    assert read(parts) == read([text])
+
+
+@pytest.mark.parametrize("step", [1, 7, 1000])
+def test_a_line_is_bounded(step: int) -> None:
+    text = b"data: " + b"x" * 100
+    parts = [text[start : start + step] for start in range(0, len(text), step)]
+    with pytest.raises(LineTooLong):
+        read(parts, max_line_bytes=64)
+    assert read([*parts, b"\n\n"], max_line_bytes=106) == [b"x" * 100]
+
+
+def test_an_event_of_many_short_lines_is_bounded() -> None:
+    with pytest.raises(LineTooLong):
+        read([b"data: x\n"] * 100, max_line_bytes=64)
