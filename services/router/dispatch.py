@@ -147,9 +147,9 @@ class Request:
         if not reading.ended and not attempt.is_over:
             now = self._loop.time()
             # A caller that reads slowly may never let us wait for the worker: the total deadline holds all the same.
-            limit = attempt.total if now >= attempt.total.at else attempt.limit(now)
-            if limit is attempt.total and now >= limit.at:
-                raise failures.timed_out(limit.deadline, limit.seconds)
+            if now >= attempt.total.at:
+                raise failures.timed_out(attempt.total.deadline, attempt.total.seconds)
+            limit = attempt.limit(now)
             if await reading.wait(limit.at):
                 frames = list(attempt.take(reading.take(), self._loop.time()))
                 if not attempt.is_over:

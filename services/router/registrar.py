@@ -62,8 +62,10 @@ class Registrar:
             try:
                 registration = registrations.read(record.document)
             except InvalidRegistration as error:
-                worker_id = record.document.get("worker_id")
-                raise ConfigurationError(f"the stored registration of worker {worker_id!r} is not valid: {error}") from None
+                stored_id = record.document.get("worker_id")
+                raise ConfigurationError(
+                    f"the stored registration of worker {stored_id!r} is not valid: {error}"
+                ) from None
             self._put(self._worker(registration, Load(), record.registered_at_s, record.draining))
         if configured:
             await self._save()

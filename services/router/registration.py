@@ -156,4 +156,4 @@ def _is_secret(value: Any) -> bool:
 
 
 def _hidden(value: Any) -> Any:
-    return {name: SECRET for name in value} if isinstance(value, dict) else SECRET
+    return dict.fromkeys(value, SECRET) if isinstance(value, dict) else SECRET

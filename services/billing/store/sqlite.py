@@ -28,6 +28,8 @@ from services.billing.store.sqlite_reader import SqliteReader
 from services.common.errors import ConfigurationError
 
 BUSY_TIMEOUT_MS = 5_000
+# The first with STRICT tables and JSON functions always built in.
+MIN_SQLITE = (3, 38, 0)
 PRICE_CACHE = 4_096
 PERIODS = ("minute", "day", "month")
 
@@ -36,6 +38,8 @@ class SqliteStore:
     """See Store."""
 
     def __init__(self, path: Path, now_ms: Callable[[], int]) -> None:
+        if sqlite3.sqlite_version_info < MIN_SQLITE:
+            raise ConfigurationError(f"SQLite {sqlite3.sqlite_version} is too old; 3.38 or later is needed")
         self._path = path
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._lock = _lock(path)

@@ -263,6 +263,55 @@ async def test_a_caller_that_leaves_drops_the_worker(gateway: Gateway, worker: F
     assert gateway.worker().in_flight == 0
 
 
+async def test_a_caller_that_leaves_in_the_same_instant_leaves_nothing_behind(
+    gateway: Gateway, worker: FakeWorker
+) -> None:
+    await gateway.register(worker.url)
+    request = gateway.router.dispatcher.start(item())
+    pulling = asyncio.ensure_future(request.next_frames())
+    while not gateway.worker().in_flight:
+        await asyncio.sleep(0)
+    request.leave()
+    pulling.cancel()
+    await asyncio.gather(pulling, return_exceptions=True)
+    await gateway.until_free()
+    assert gateway.worker().in_flight == 0
+
+
+async def test_a_caller_that_reads_slowly_does_not_stop_the_total_deadline(
+    gateway: Gateway, worker: FakeWorker
+) -> None:
+    worker.scripts[MODEL] = scripts.stream(HELLO, scripts.Pause(0.3), HELLO, FINISH, USAGE)
+    await gateway.register(worker.url, config={"idle_timeout_s": 0.05})
+    request = gateway.router.dispatcher.start(item(remaining_ms=250))
+    frames = await request.next_frames()
+    while not any(frame.HasField("data") for frame in frames):
+        frames = await request.next_frames()
+    # The idle deadline does not run while nobody asks for more; the total one does.
+    await worker.requests[0].answered.wait()
+    [frame] = await request.next_frames()
+    assert frame.failure.deadline == "total"
+    assert await request.next_frames() == []
+
+
+async def test_a_caller_that_does_not_read_stops_its_own_worker(gateway: Gateway, worker: FakeWorker) -> None:
+    big = scripts.delta(MODEL, content="x" * 100_000)
+    worker.scripts[MODEL] = scripts.stream(HELLO, *[big] * 200, FINISH, USAGE)
+    await gateway.register(worker.url)
+    request = gateway.router.dispatcher.start(item())
+    await request.next_frames()
+    # Others are served meanwhile, and what is held for this one is bounded.
+    worker.scripts[MODEL] = scripts.chat_stream(MODEL, ["Hi"], scripts.usage(4, 1))
+    assert (await gateway.generate()).counts == (4, 1)
+    reading = request._reading
+    assert reading is not None
+    assert reading._bytes <= 3 * 100_000
+    received = 0
+    while frames := await request.next_frames():
+        received += sum(len(payload) for frame in frames for payload in frame.data.payloads)
+    assert received > 200 * 100_000
+
+
 async def test_a_connection_that_went_stale_is_made_anew(gateway: Gateway, worker: FakeWorker) -> None:
     await gateway.register(worker.url)
     assert (await gateway.generate()).counts == (12, 5)
