@@ -53,7 +53,9 @@ def doctor(invocation: Invocation) -> int:
 def examine(settings: Settings) -> Iterator[Finding]:
     """Look at everything, the cheapest first."""
     yield _token(settings)
-    yield _database(settings)
+    # Services that are named as elsewhere have their ports and files elsewhere.
+    if not settings.edge.billing_target:
+        yield _database(settings)
     router = readiness.grpc_health(ports.loopback(settings.router_target, "router"))
     billing = readiness.grpc_health(ports.loopback(settings.billing_target, "billing"))
     edge = readiness.edge_ready(ports.loopback(settings.edge.listen, "edge.listen"))
@@ -61,9 +63,10 @@ def examine(settings: Settings) -> Iterator[Finding]:
     for name, look in looks.items():
         remedy = "" if look.ready else f"start it: `speedinfer up`, or `speedinfer {name}` alone"
         yield Finding(name, look.ready, look.detail, remedy)
+    remote = {"router": settings.edge.router_target, "billing": settings.edge.billing_target}
     for place in ports.places(settings):
         # A service that answers is the one that listens there.
-        if not looks[place.service].ready:
+        if not looks[place.service].ready and not remote.get(place.service):
             reason = ports.why_not_free(place)
             state, _, remedy = (reason or "").partition("; ")
             yield Finding(f"port {place.setting}", reason is None, state or f"{place.address} is free", remedy)

@@ -9,6 +9,10 @@ import sys
 
 import structlog
 
+# Without local variables: in a request's frames they are keys and prompts.
+_TRACEBACKS = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
+_plain = structlog.dev.plain_traceback
+
 
 def configure(service: str, level: str) -> None:
     """Set up logging for a process. One JSON object a line, or coloured text where a person looks at a terminal."""
@@ -19,9 +23,9 @@ def configure(service: str, level: str) -> None:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
     if sys.stderr.isatty():
-        last: list[structlog.typing.Processor] = [structlog.dev.ConsoleRenderer()]
+        last: list[structlog.typing.Processor] = [structlog.dev.ConsoleRenderer(exception_formatter=_plain)]
     else:
-        last = [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer()]
+        last = [structlog.processors.ExceptionRenderer(_TRACEBACKS), structlog.processors.JSONRenderer()]
     structlog.configure(
         processors=[*shared, *last],
         wrapper_class=structlog.make_filtering_bound_logger(number),

@@ -5,7 +5,6 @@ import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import grpc
 import pytest
@@ -17,7 +16,25 @@ from tests.contract.billing.service import Client, Process, Service, status_of
 USD = 1_000_000_000
 
 
-async def load(client: Client, key: str, acknowledged: dict[str, str]) -> None:
+class Acknowledged(dict[str, str]):
+    """What was acknowledged, by reservation; tells when there is enough of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wanted = 0
+        self.enough = asyncio.Event()
+
+    def __setitem__(self, reservation_id: str, state: str) -> None:
+        super().__setitem__(reservation_id, state)
+        if len(self) >= self.wanted:
+            self.enough.set()
+
+    def want(self, more: int) -> None:
+        self.wanted = len(self) + more
+        self.enough.clear()
+
+
+async def load(client: Client, key: str, acknowledged: Acknowledged) -> None:
     """Reserve and settle or release until the service is gone; notes what was acknowledged, step by step."""
     for turn in range(10_000):
         item = client.reserve_item(key, prompt=pb.PromptSize(text_bytes=100), output_limit=10)
@@ -36,22 +53,17 @@ async def load(client: Client, key: str, acknowledged: dict[str, str]) -> None:
             return
 
 
-async def until(condition: Any) -> None:
-    while not condition():
-        await asyncio.sleep(0)
-
-
 async def test_kill_9_loses_nothing_that_was_acknowledged(database: str, tmp_path: Path) -> None:
     process = Process(tmp_path, database)
     client = await process.start()
     await client.set_price()
     account = await client.open_account("1000")
     key = await client.key(account)
-    acknowledged: dict[str, str] = {}
+    acknowledged = Acknowledged()
     for _ in range(3):
-        before = len(acknowledged)
+        acknowledged.want(150)
         callers = [asyncio.create_task(load(client, key, acknowledged)) for _ in range(16)]
-        await until(lambda before=before: len(acknowledged) >= before + 150)
+        await acknowledged.enough.wait()
         await process.kill()
         await asyncio.gather(*callers)
         await client.channel.close()

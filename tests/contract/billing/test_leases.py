@@ -39,8 +39,8 @@ async def test_after_a_restart_every_open_hold_has_a_full_lease(service: Service
     service.clock.monotonic = 7
     client = await service.start()
     assert await service.pass_time(59) == 0
-    assert (await client.renew(held))[0] == "RENEWED"
-    assert await service.pass_time(60) == 1
+    assert await client.renew(held) == ("AT_HARD_END", 1_000)
+    assert await service.pass_time(1) == 1
     assert (await client.settle(held, 1, 1)).status == pb.SETTLE_STATUS_LATE
 
 
