@@ -79,7 +79,7 @@ test-fast: install-dev ## the tests that start no process: units and contracts, 
 fuzz: install-dev ## the property tests with FUZZ_EXAMPLES times as many examples as usual
 	@FUZZ_EXAMPLES=$(FUZZ_EXAMPLES) $(BIN)/pytest -q -m "property" --timeout 3600 $(ARGS)
 
-bench: install ## load on the three services with a scripted worker; prints CPU per request and per event
+bench: install-dev ## load on the three services with a scripted worker; prints CPU per request and per event
 	@$(BIN)/python benchmarks/run.py $(ARGS)
 
 chaos: ## processes killed and networks cut under load

@@ -23,7 +23,8 @@ class Registry:
 
     def __iter__(self) -> Iterator[Worker]:
         """All workers, sorted by id."""
-        return iter(sorted(self._workers.values(), key=lambda worker: worker.worker_id))
+        # A copy, since metrics are read from another thread.
+        return iter(sorted(self._workers.copy().values(), key=lambda worker: worker.worker_id))
 
     def get(self, worker_id: str) -> Worker | None:
         """The worker of an id."""

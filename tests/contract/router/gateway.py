@@ -1,5 +1,6 @@
 """A router in the test's process, spoken to over real gRPC, and short ways to say what tests say often."""
 
+import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator, Sequence
@@ -114,8 +115,9 @@ class Gateway:
     async def until_free(self, worker_id: str = "w1") -> None:
         """Wait until nothing runs on a worker."""
         worker = self.worker(worker_id)
-        while worker.in_flight:
-            await worker.load.changed()
+        async with asyncio.timeout(5.0):
+            while worker.in_flight:
+                await worker.load.changed()
 
 
 def registration(url: str, worker_id: str = "w1", **changes: Any) -> registry_pb2.RegisterWorkerRequest:

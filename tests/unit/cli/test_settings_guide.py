@@ -1,5 +1,6 @@
 """The guide and the example name every setting, and none that does not exist."""
 
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,7 +43,7 @@ def test_the_guide_has_the_defaults() -> None:
 
 
 def test_the_example_is_read_and_says_the_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in settings.os.environ if name.startswith(settings.PREFIX)]:
+    for name in [name for name in os.environ if name.startswith(settings.PREFIX)]:
         monkeypatch.delenv(name)
     read = settings.load(EXAMPLE, {})
     plain = settings.Settings()

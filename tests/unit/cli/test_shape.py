@@ -2,7 +2,7 @@
 
 from google.protobuf import json_format
 from google.protobuf.timestamp_pb2 import Timestamp
-from speedinfer.billing.v1 import account_pb2, key_pb2, price_pb2, report_pb2, usage_pb2
+from speedinfer.billing.v1 import access_pb2, account_pb2, key_pb2, price_pb2, report_pb2, usage_pb2
 from speedinfer.common.v1 import usage_pb2 as counts_pb2
 from speedinfer.router.v1 import fleet_pb2, registry_pb2
 
@@ -38,7 +38,7 @@ def test_a_negative_balance_keeps_its_sign() -> None:
 
 
 def test_a_key_without_limits_has_nulls_and_no_secret() -> None:
-    shown = shape.key(key_pb2.Key(key_id="key_1", account_id="acct_1", status=1))
+    shown = shape.key(key_pb2.Key(key_id="key_1", account_id="acct_1", status=access_pb2.KEY_STATUS_ACTIVE))
     assert shown["status"] == "active"
     assert (shown["rpm"], shown["tpm"], shown["concurrency"], shown["expires_at"]) == (None, None, None, None)
     assert shown["models"] == []

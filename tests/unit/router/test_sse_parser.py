@@ -15,6 +15,7 @@ CORPUS: list[tuple[bytes, list[bytes]]] = [
     (b"data: a\r\n\ndata: b\n\r\n", [b"a", b"b"]),
     (b"data: one\ndata: two\n\n", [b"one\ntwo"]),
     (b"data: one\rdata: two\r\n\r\n", [b"one\ntwo"]),
+    (b"data: one\r\ndata: two\r\n\r\n", [b"one\ntwo"]),
     (b"\xef\xbb\xbfdata: a\n\n", [b"a"]),
     (b"data: \xef\xbb\xbfa\n\n", [b"\xef\xbb\xbfa"]),
     (b": comment\n\ndata: a\n: more\nid: 7\nevent: x\nretry: 9\n\n", [b"a"]),
@@ -61,6 +62,7 @@ def test_no_split_changes_anything(lines: list[tuple[bytes, bytes]], data: st.Da
     places = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=12)))
     parts = [text[start:end] for start, end in zip([0, *places], [*places, len(text)], strict=True)]
     assert read(parts) == read([text])
+    assert read([text[place : place + 1] for place in range(len(text))]) == read([text])
 
 
 @given(st.lists(st.tuples(LINE, END), max_size=20))
