@@ -29,7 +29,8 @@ def includes() -> list[str]:
 
 def compile_to(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    outputs = [f"--{kind}_out={folder}" for kind in ("python", "mypy", "grpc_python", "mypy_grpc")]
+    outputs = [f"--{kind}_out={folder}" for kind in ("python", "grpc_python")]
+    outputs += [f"--{kind}_out=quiet:{folder}" for kind in ("mypy", "mypy_grpc")]
     # Typed stubs come from a plugin, which stands beside the interpreter and not always on PATH.
     beside = Path(sys.executable).parent
     plugins = [f"--plugin=protoc-gen-{name}={beside / f'protoc-gen-{name}'}" for name in ("mypy", "mypy_grpc")]
