@@ -4,6 +4,7 @@ SIGTERM and SIGINT ask for a drain; a second one ends the process at once.
 """
 
 import asyncio
+import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable
@@ -20,6 +21,8 @@ _log = structlog.get_logger(__name__)
 def run(service: str, log_level: str, main: Callable[[asyncio.Event], Awaitable[None]]) -> int:
     """Run `main` on uvloop; it gets an event that is set when the process is asked to stop. Answers the exit code."""
     log.configure(service, log_level)
+    # Ledger, registry, outbox: nothing that a service writes is for other users of the machine.
+    os.umask(0o077)
 
     async def guarded() -> None:
         stop = asyncio.Event()
