@@ -11,12 +11,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import structlog
-from speedinfer.router.v1.fleet_pb2 import WorkerStatus
+from speedinfer.router.v1.fleet_pb2 import FEATURE_CHAT, WorkerStatus
 
 from services.common.errors import ConfigurationError, NotFound, Unavailable
 from services.common.settings import RouterLimits
 from services.common.tasks import TaskSet
 from services.router import registration as registrations
+from services.router import template_allowance
 from services.router.breaker import Breaker
 from services.router.fleet import FleetView
 from services.router.health import Health, Thresholds
@@ -98,15 +99,22 @@ class Registrar:
         _log.info("worker_registered", worker_id=worker.worker_id, status=status, error=finding.error)
         return worker
 
-    async def check(self, document: Mapping[str, Any]) -> Worker:
-        """A worker as it would be after registration; nothing is kept."""
+    async def check(self, document: Mapping[str, Any]) -> tuple[Worker, tuple[str, ...]]:
+        """A worker as it would be after registration, and what was found beyond that; nothing is kept."""
         worker = self._worker(registrations.read(document), Load(), time.time(), draining=False)
+        measured: tuple[str, ...] = ()
         try:
             finding, worker.last_probe = await self._prober.check(worker.transport)
             worker.health.on_check(finding)
+            if not finding.error and FEATURE_CHAT in worker.transport.features:
+                model = worker.registration.supported_models[0]
+                async with asyncio.timeout(self._limits.check_timeout_s):
+                    measured = await template_allowance.measure(worker.transport, model)
+        except TimeoutError:
+            measured = ("template: not measured in time",)
         finally:
             await worker.transport.close()
-        return worker
+        return worker, (*worker.health.finding.findings, *measured)
 
     def get(self, worker_id: str) -> Worker:
         """One worker. NotFound if there is none."""

@@ -37,10 +37,10 @@ class RegistryServicer(registry_pb2_grpc.WorkerRegistryServiceServicer):
     ) -> registry_pb2.CheckWorkerResponse:
         """See the proto."""
         try:
-            worker = await self._registrar.check(document(request.registration))
+            worker, findings = await self._registrar.check(document(request.registration))
         except InvalidRegistration as error:
             raise InvalidArgument(str(error), field=error.field) from None
-        return registry_pb2.CheckWorkerResponse(worker=detail(worker), findings=worker.health.finding.findings)
+        return registry_pb2.CheckWorkerResponse(worker=detail(worker), findings=findings)
 
     async def ListWorkers(
         self, request: registry_pb2.ListWorkersRequest, context: grpc.aio.ServicerContext

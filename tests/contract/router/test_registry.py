@@ -180,6 +180,8 @@ async def test_a_check_stores_nothing(gateway: Gateway, worker: FakeWorker) -> N
     answer = await gateway.registry.CheckWorker(request, metadata=ADMIN)
     assert answer.worker.worker.status == WORKER_STATUS_HEALTHY
     assert any(MODEL in finding for finding in answer.findings)
+    assert any(finding.startswith("template: adds") for finding in answer.findings)
+    assert any(finding.startswith("template with tools: adds") for finding in answer.findings)
     assert len(gateway.router.registry) == 0
 
 
