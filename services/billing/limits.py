@@ -116,6 +116,8 @@ def judge(
     rest_ms = minute_rest_ms(now_ms)
     if over(limits.requests_per_minute, counters.minute.requests + 1):
         return Reached("requests_per_minute", "the key's requests per minute are used up", rest_ms)
+    if over(limits.tokens_per_minute, tokens):
+        return Reached("tokens_per_minute", "the request alone needs more tokens than the key has in a minute")
     if over(limits.tokens_per_minute, counters.minute.tokens + tokens):
         return Reached("tokens_per_minute", "the key's tokens per minute do not suffice for this request", rest_ms)
     if over(limits.concurrency, open_holds + 1):

@@ -60,11 +60,12 @@ def reservation(one: Reservation, lease_ms: int = 0) -> reservation_pb2.Reservat
     message.price_version = one.price_version
     if one.output_limit is not None:
         message.output_limit = one.output_limit
+    message.worker_id = one.worker_id
+    message.attempts = one.attempts
+    message.cause = one.cause
     if one.charge_nanos is not None and one.usage is not None:
         message.charge.CopyFrom(to_money(one.charge_nanos))
         message.usage.CopyFrom(one.usage.message())
-        message.worker_id = one.worker_id
-        message.attempts = one.attempts
         message.ending = one.ending  # type: ignore[assignment]
         message.overrun = one.overrun
     return message

@@ -33,7 +33,7 @@ _OPTIONS: list[tuple[str, Any]] = [
 ]
 SERVER_OPTIONS: list[tuple[str, Any]] = [
     *_OPTIONS,
-    ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
+    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
     ("grpc.so_reuseport", 0),
     # The core refuses bursts of new calls beyond this many; a thousand streams may well open at once.
     ("grpc.server.max_pending_requests", 20_000),

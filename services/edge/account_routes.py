@@ -121,8 +121,8 @@ def _request_json(found: Reservation) -> dict[str, Any]:
         "operation": Operation.Name(found.operation).removeprefix("OPERATION_").lower(),
         # `held`, `settled`, `released`, `expired` or `late`.
         "state": state,
-        # How a charged request ended: `completed`, `client_left` or `deadline`.
-        "outcome": None if ending == "unspecified" else ending,
+        # How it ended: `completed`, `client_left` or `deadline` if it was charged, else the error's code.
+        "outcome": found.cause or None if ending == "unspecified" else ending,
         "usage": usage,
         "hold": _usd(found.hold),
         "cost": _usd(found.charge) if found.HasField("charge") else None,

@@ -12,7 +12,8 @@ from typing import Any
 
 import grpc
 import structlog
-from speedinfer.billing.v1.reservation_pb2 import PromptSize, Reservation, ReservationState, ReserveItem
+from speedinfer.billing.v1.reservation_pb2 import PromptSize, ReleaseItem, Reservation, ReservationState, ReserveItem
+from speedinfer.common.v1.context_pb2 import RequestContext
 
 from services.common.settings import EdgeLimits
 from services.edge import client_headers, json_object
@@ -136,7 +137,12 @@ class Admission:
         except (BillingUnavailable, grpc.aio.AioRpcError) as error:
             # The hold may have been made all the same, or be made later: a release settles that either way.
             _log.warning("reserve_unanswered", request_id=arrival.request_id, error=type(error).__name__)
-            await self._settler.release(arrival.request_id, "billing_unavailable", arrival.traceparent, 0)
+            release = ReleaseItem(
+                context=RequestContext(request_id=arrival.request_id, traceparent=arrival.traceparent),
+                reservation_id=arrival.request_id,
+                cause="billing_unavailable",
+            )
+            await self._settler.release(release, 0)
             raise Refused(BILLING_UNAVAILABLE) from None
         headers = client_headers.rate_limits(result.limits) if result.HasField("limits") else {}
         if result.WhichOneof("outcome") == "refusal":

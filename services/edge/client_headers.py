@@ -5,7 +5,7 @@ context has its W3C form.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from speedinfer.billing.v1.reservation_pb2 import LimitState
 
@@ -14,6 +14,8 @@ from services.edge.openai_errors import Refused, invalid
 MAX_ID_LENGTH = 512
 MAX_IDEMPOTENCY_KEY_LENGTH = 255
 MAX_TRACESTATE_LENGTH = 512
+MAX_LISTED_NAME = 64
+MAX_LISTED_NAMES = 16
 _VISIBLE = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
 _TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 
@@ -49,6 +51,13 @@ def trace(headers: Mapping[str, str]) -> tuple[str, str]:
         return "", ""
     state = headers.get("tracestate", "")
     return parent, state if len(state) <= MAX_TRACESTATE_LENGTH and _VISIBLE.fullmatch(state) else ""
+
+
+def listed(names: Iterable[str]) -> str:
+    """Member names as a header's value: those that are fit for one, and not more than clients read."""
+    fit = [name for name in names if len(name) <= MAX_LISTED_NAME and _VISIBLE.fullmatch(name) and "," not in name]
+    value = ", ".join(fit[:MAX_LISTED_NAMES])
+    return value if len(fit) <= MAX_LISTED_NAMES else f"{value}, ..."
 
 
 def rate_limits(state: LimitState) -> dict[str, str]:

@@ -5,6 +5,7 @@ A hold that billing says is closed is forgotten: the request goes on, and its se
 
 import asyncio
 
+import grpc
 import structlog
 from speedinfer.billing.v1.reservation_pb2 import RenewStatus
 
@@ -60,7 +61,7 @@ class Holds:
         for batch in _batches(list(self._lease_s)):
             try:
                 results = await self._billing.renew(batch)
-            except BillingUnavailable:
+            except (BillingUnavailable, grpc.aio.AioRpcError):
                 # Billing gives every open hold a whole lease when it is back.
                 _log.warning("holds_not_renewed", count=len(batch))
                 return

@@ -10,6 +10,8 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 from aiohttp import web
+from speedinfer.billing.v1.reservation_pb2 import ReleaseItem
+from speedinfer.common.v1.context_pb2 import RequestContext
 from speedinfer.router.v1.frame_pb2 import Failure, FailureReason
 
 from services.common.settings import EdgeLimits
@@ -133,7 +135,7 @@ class Inference:
             return Refused(INTERNAL)
         finally:
             if not closing.done:
-                await closing.release(INTERNAL.cause, 0)
+                await closing.release(INTERNAL.cause, 0, relay)
             if relay is not None:
                 self._relays.discard(relay)
                 await relay.close()
@@ -147,9 +149,9 @@ class Inference:
             outcome = Outcome(problem=_UNREADABLE, cause=_UNREADABLE.cause)
         problem, receipt = outcome.problem, Receipt()
         if outcome.usage is None:
-            await closing.release(outcome.cause, 0 if client.gone else self._limits.settle_wait_s)
+            await closing.release(outcome.cause, 0 if client.gone else self._limits.settle_wait_s, relay)
         elif client.gone and not relay.content_sent:
-            await closing.release(CLIENT_LEFT, 0)
+            await closing.release(CLIENT_LEFT, 0, relay)
         else:
             receipt = await closing.settle(relay, outcome)
             problem = problem or receipt.problem
@@ -206,11 +208,19 @@ class _Closing:
             )
         )
 
-    async def release(self, cause: str, wait_s: float) -> None:
+    async def release(self, cause: str, wait_s: float, relay: Relay | None = None) -> None:
         assert not self.done
         self.done = True
         arrival = self._admitted.arrival
-        await self._settler.release(arrival.request_id, cause, arrival.traceparent, wait_s)
+        context = RequestContext(request_id=arrival.request_id, traceparent=arrival.traceparent)
+        item = ReleaseItem(
+            context=context,
+            reservation_id=arrival.request_id,
+            cause=cause,
+            worker_id=relay.worker_id if relay is not None else "",
+            attempts=relay.attempts if relay is not None else 0,
+        )
+        await self._settler.release(item, wait_s)
 
 
 def _is_object(text: bytes) -> bool:

@@ -1,29 +1,26 @@
 """Messages: their text, and what is in them that is not text. Pure; `chat_request.py` imports it.
 
 Images come as data URLs only: an address would have the worker fetch what the client names. Other media have no bound on
-the tokens that they become, so no hold can be made for them.
+the tokens that they become, so no hold can be made for them. What a part may be is a list of what is known; a name that
+speaks of media and is not on it is refused wherever it stands.
 """
 
+import re
 from typing import Any
 
 from services.edge.fields import refuse
 from services.edge.prompt_size import printed_bytes, string_bytes, value_bytes
 
-# A worker may go by the name of a member and ignore `type`, so the names are what is looked at.
+_TEXT_KINDS = {
+    "text": "text",
+    "input_text": "text",
+    "output_text": "text",
+    "refusal": "refusal",
+    "thinking": "thinking",
+}
+# A worker may go by the name of a member and ignore `type`.
 _IMAGES = ("image_url", "image", "input_image")
-_OTHER = (
-    "input_audio",
-    "audio_url",
-    "audio",
-    "video_url",
-    "video",
-    "file",
-    "input_file",
-    "file_url",
-    "image_pil",
-    "image_embeds",
-    "audio_embeds",
-)
+_MEDIA = re.compile(r"image|video|audio|media|file|url|document|embed|pixel|waveform", re.IGNORECASE)
 
 
 def measure(messages: list[dict[str, Any]]) -> tuple[int, int]:
@@ -38,13 +35,11 @@ def measure(messages: list[dict[str, Any]]) -> tuple[int, int]:
                 text, found = _content(value, f"{where}.content")
                 size += text
                 images += found
-            elif isinstance(value, dict | list):
-                # Tool calls and the like: a template may print them as JSON.
-                size += printed_bytes(value)
-            else:
-                size += value_bytes(value)
-        if "audio" in message and message["audio"] is not None:
-            refuse(f"{where}.audio", "Audio is not supported.")
+                continue
+            if value is not None and _MEDIA.search(name):
+                refuse(f"{where}.{name}", f"'{where}.{name}' is not supported; images stand in 'content'.")
+            # Tool calls and the like: a template may print them as JSON.
+            size += printed_bytes(value) if isinstance(value, dict | list) else value_bytes(value)
     return size, images
 
 
@@ -63,19 +58,29 @@ def _content(content: Any, where: str) -> tuple[int, int]:
             continue
         if not isinstance(part, dict):
             refuse(place, f"'{place}' must be an object.")
-        kind = part.get("type")
-        if kind is not None and not isinstance(kind, str):
-            refuse(f"{place}.type", f"'{place}.type' must be a string.")
-        for name in _OTHER:
-            if part.get(name) is not None or kind == name:
-                refuse(place, f"'{place}': {name} is not supported.")
-        for name, value in part.items():
-            if name in _IMAGES:
-                images += _image(value, f"{place}.{name}")
-            else:
-                size += value_bytes(value)
-        if kind in _IMAGES and not any(part.get(name) for name in _IMAGES):
-            refuse(place, f"'{place}' has no image.")
+        text, found = _part(part, place)
+        size += text
+        images += found
+    return size, images
+
+
+def _part(part: dict[str, Any], place: str) -> tuple[int, int]:
+    kind = part.get("type")
+    if kind is not None and kind not in _IMAGES and (not isinstance(kind, str) or kind not in _TEXT_KINDS):
+        known = ", ".join((*_TEXT_KINDS, *_IMAGES))
+        refuse(f"{place}.type", f"'{place}.type' is not supported; the gateway takes {known}.")
+    size = images = 0
+    for name, value in part.items():
+        if name in _IMAGES:
+            images += _image(value, f"{place}.{name}")
+        elif value is not None and _MEDIA.search(name):
+            refuse(f"{place}.{name}", f"'{place}.{name}' is not supported.")
+        else:
+            size += value_bytes(value)
+    if kind in _IMAGES and not images:
+        refuse(place, f"'{place}' has no image.")
+    if kind in _TEXT_KINDS and not isinstance(part.get(_TEXT_KINDS[kind]), str):
+        refuse(f"{place}.{_TEXT_KINDS[kind]}", f"'{place}.{_TEXT_KINDS[kind]}' must be a string.")
     return size, images
 
 

@@ -258,8 +258,9 @@ def from_refusal(refusal: Refusal) -> Problem:
         message = f"The Idempotency-Key belongs to request {refusal.other_request_id}, which {state}."
         if refusal.other_charged:
             problem = replace(problem, retry_after_s=None, retry=False)
-    if reason == _R.REFUSAL_REASON_LIMIT and refusal.limit.endswith("_spend"):
-        problem = replace(problem, retry=False)
+    if reason == _R.REFUSAL_REASON_LIMIT and not refusal.retry_after_ms:
+        # A day's or a month's spend, or more tokens at once than a minute has: no SDK should try that by itself.
+        problem = replace(problem, retry_after_s=MAX_RETRY_AFTER_S, retry=False)
     if reason == _R.REFUSAL_REASON_INVALID and refusal.field:
         problem = replace(problem, param=_PARAMS.get(refusal.field, refusal.field))
     if refusal.retry_after_ms and problem.status in (409, 429, 503):

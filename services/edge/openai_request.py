@@ -20,6 +20,8 @@ MAX_MODEL_LENGTH = 256
 MAX_SEQUENCES = 128
 LIMIT_NAMES = ("max_tokens", "max_completion_tokens")
 _OURS = frozenset({"model", "stream", "stream_options", *LIMIT_NAMES})
+# Names of other APIs for the width of a search; no transport passes them on.
+_BEAMS = ("beam_width", "num_beams", "num_return_sequences")
 _TEMPLATE = "chat_template"
 _TEMPLATE_CARRIERS = ("chat_template_kwargs", "injected_chat_template_kwargs")
 _STRUCTURE = ("guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs")
@@ -95,10 +97,13 @@ def streaming(body: Mapping[str, Any]) -> tuple[bool, UsageWish]:
 def sequences(body: Mapping[str, Any]) -> tuple[int, int]:
     """(choices that the answer has, sequences that are generated at most)."""
     choices = fields.integer(body, "n", 1, MAX_SEQUENCES) or 1
-    widths = [fields.integer(body, name, 1, MAX_SEQUENCES) or 1 for name in ("best_of", "beam_width", "num_beams")]
-    if body.get("best_of") is not None and widths[0] < choices:
+    best_of = fields.integer(body, "best_of", 1, MAX_SEQUENCES) or choices
+    if best_of < choices:
         fields.refuse("best_of", "'best_of' must be at least 'n'.")
-    return choices, max(choices, *widths)
+    for name in _BEAMS:
+        if (fields.integer(body, name, 1, MAX_SEQUENCES) or 1) > 1:
+            fields.refuse(name, f"'{name}' is not supported; 'best_of' says how many sequences are searched.")
+    return choices, best_of
 
 
 def check_sampling(body: Mapping[str, Any]) -> None:
@@ -116,11 +121,7 @@ def check_sampling(body: Mapping[str, Any]) -> None:
 
 def sampling_needs(body: Mapping[str, Any]) -> list[Need]:
     """Needs of the fields that all generating operations share."""
-    needs = [
-        Need(Feature.FEATURE_CHOICES, name)
-        for name in ("n", "best_of", "beam_width", "num_beams")
-        if (body.get(name) or 1) > 1
-    ]
+    needs = [Need(Feature.FEATURE_CHOICES, name) for name in ("n", "best_of") if (body.get(name) or 1) > 1]
     if body.get("logit_bias"):
         needs.append(Need(Feature.FEATURE_LOGIT_BIAS, "logit_bias"))
     shape = body.get("response_format")

@@ -35,9 +35,10 @@ class Orphans:
             return False
         return not self._reporting.issuperset(worker_ids)
 
-    def add(self, key_id: str) -> None:
-        """One more."""
+    def add(self, key_id: str, worker_id: str) -> None:
+        """One more, of a worker that did not report usage while it streamed."""
         self._by_key[key_id] += 1
+        self._reporting.discard(worker_id)
 
     def remove(self, key_id: str) -> None:
         """One less."""

@@ -10,8 +10,6 @@ import unicodedata
 from dataclasses import dataclass
 from typing import Any
 
-# Printed as JSON by templates.
-_PRINTED = frozenset({"tools", "functions", "response_format", "documents", "structured_outputs", "guided_json"})
 # Never part of what a model reads.
 _UNREAD = frozenset(
     {
@@ -75,5 +73,6 @@ def body_bytes(body: dict[str, Any], measured: frozenset[str]) -> int:
     for name, value in body.items():
         if value is None or name in measured or name in _UNREAD:
             continue
-        total += printed_bytes(value) if name in _PRINTED else value_bytes(value)
+        # Templates print tools, schemas, documents and whatever else has structure as JSON.
+        total += printed_bytes(value) if isinstance(value, dict | list) else value_bytes(value)
     return total

@@ -20,7 +20,7 @@ from speedinfer.router.v1.inference_pb2 import GenerateResponse
 
 from services.common.settings import EdgeLimits
 from services.common.tasks import TaskSet
-from services.edge import departure, dispatch_item, settlement, sse
+from services.edge import client_headers, departure, dispatch_item, settlement, sse
 from services.edge.admission import Admitted
 from services.edge.client import Client
 from services.edge.departure import Event, Verdict
@@ -82,7 +82,9 @@ class Relay:
         self.worker_id = ""
         self.attempts = 0
         self.content_sent = False
-        self._ignored: tuple[str, ...] = ()
+        # Frames go out as they come; before, they are held back for want of content.
+        self._flowing = False
+        self._ignored = ""
         self._held: list[bytes] = []
         self._held_bytes = 0
         self._body = b""
@@ -139,7 +141,7 @@ class Relay:
         if self.worker_id:
             headers["x-speedinfer-worker"] = self.worker_id
         if self._ignored:
-            headers["x-speedinfer-ignored-fields"] = ", ".join(self._ignored)
+            headers["x-speedinfer-ignored-fields"] = self._ignored
         return headers
 
     async def _pump(self) -> Outcome:
@@ -176,8 +178,9 @@ class Relay:
 
     def _accepted(self, accepted: Accepted) -> None:
         self.worker_id, self.attempts = accepted.worker_id, accepted.attempt
-        # Names that a client made up may not be fit for a header.
-        self._ignored = tuple(name for name in accepted.ignored_fields if name.isascii() and name.isprintable())[:32]
+        # What a worker before it reported is superseded, and never charged.
+        self._so_far = None
+        self._ignored = client_headers.listed(accepted.ignored_fields)
 
     async def _data(self, data: Data) -> None:
         if not self._stream:
@@ -185,20 +188,25 @@ class Relay:
             return
         if self._client.gone:
             return
-        if not self.content_sent:
+        if not self._flowing:
             self._held += data.payloads
             self._held_bytes += sum(map(len, data.payloads))
             if not data.has_content and self._held_bytes <= self._limits.buffer_bytes:
                 return
-            if data.has_content:
-                now_s = self._loop.time()
-                self._metrics.first_token_seconds.observe(now_s - self._admitted.arrival.started_s)
+            self._flowing = True
             await self.open()
-            self.content_sent = not self._client.gone
+            self._note_content(data)
             await self.flush()
         else:
+            self._note_content(data)
             await self._client.write(sse.encode(data.payloads))
         self._last_write_s = self._loop.time()
+
+    def _note_content(self, data: Data) -> None:
+        """Frames without content may be out already; only content makes a client that leaves pay."""
+        if data.has_content and not self.content_sent and not self._client.gone:
+            self.content_sent = True
+            self._metrics.first_token_seconds.observe(self._loop.time() - self._admitted.arrival.started_s)
 
     def _usage(self, usage: Usage) -> None:
         self._so_far = usage
@@ -252,7 +260,8 @@ class Relay:
         self._metrics.left.labels(verdict.name.lower()).inc()
         if verdict is Verdict.READ_ON:
             self._orphan = True
-            self._orphans.add(self._admitted.caller.key_id)
+            # Whatever its other streams did, this one has not counted yet.
+            self._orphans.add(self._admitted.caller.key_id, self.worker_id)
             self._metrics.orphans.inc()
         elif verdict is Verdict.CHARGE_SO_FAR:
             self._drop(self._charge_so_far(Ending.ENDING_CLIENT_LEFT))

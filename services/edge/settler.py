@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import grpc
 import structlog
 from speedinfer.billing.v1.reservation_pb2 import ReleaseItem, ReleaseStatus, SettleResult, SettleStatus
-from speedinfer.common.v1.context_pb2 import RequestContext
 
 from services.common import money
 from services.common.tasks import TaskSet
@@ -88,12 +87,10 @@ class Settler:
             self._first.discard(entry.reservation_id)
             self._wake.set()
 
-    async def release(self, reservation_id: str, cause: str, traceparent: str, wait_s: float) -> None:
+    async def release(self, item: ReleaseItem, wait_s: float) -> None:
         """Give a hold back; returns when it is done, or after `wait_s` while it goes on in the background."""
-        self._holds.drop(reservation_id)
-        self._metrics.releases.labels(cause).inc()
-        context = RequestContext(request_id=reservation_id, traceparent=traceparent)
-        item = ReleaseItem(context=context, reservation_id=reservation_id, cause=cause)
+        self._holds.drop(item.reservation_id)
+        self._metrics.releases.labels(item.cause).inc()
         task = self._tasks.spawn(self._release(item), "release")
         if wait_s > 0:
             await asyncio.wait([task], timeout=wait_s)

@@ -68,13 +68,15 @@ def usage_object(text: bytes, usage: Usage, cost_nanos: int | None) -> bytes:
     counts = {"prompt_tokens": usage.prompt_tokens}
     if usage.HasField("completion_tokens"):
         counts["completion_tokens"] = usage.completion_tokens
-    changed = False
-    for name, count in counts.items():
-        written = str(count).encode()
-        changed |= members.get(name) != written
-        members[name] = written
-    if changed or not members.get("total_tokens", b"").isdigit():
-        members["total_tokens"] = str(sum(counts.values())).encode()
+    counts["total_tokens"] = sum(counts.values())
+    members |= {name: str(count).encode() for name, count in counts.items()}
+    details = members.get("prompt_tokens_details", b"")
+    if usage.HasField("cached_prompt_tokens") and details.startswith(b"{"):
+        inner = json_object.members_of(details)
+        cached = str(min(usage.cached_prompt_tokens, usage.prompt_tokens)).encode()
+        if inner.get("cached_tokens") != cached:
+            inner["cached_tokens"] = cached
+            members["prompt_tokens_details"] = json_object.join(inner)
     # A worker's own idea of cost is not ours.
     members.pop("cost", None)
     if cost_nanos is not None:

@@ -27,6 +27,8 @@ class Hold:
     state: messages.ReservationState.ValueType = _State.RESERVATION_STATE_HELD
     settled: messages.SettleItem | None = None
     cause: str = ""
+    worker_id: str = ""
+    attempts: int = 0
     renewals: int = 0
 
 
@@ -153,6 +155,7 @@ class ScriptedBilling(reservation_pb2_grpc.ReservationServiceServicer, access_pb
             hold = self.holds.setdefault(item.reservation_id, Hold(messages.ReserveItem()))
             assert hold.settled is None, "a release after a settlement"
             hold.state, hold.cause = _State.RESERVATION_STATE_RELEASED, item.cause
+            hold.worker_id, hold.attempts = item.worker_id, item.attempts
             status = messages.ReleaseStatus.RELEASE_STATUS_RELEASED
             results.append(messages.ReleaseResult(reservation_id=item.reservation_id, status=status))
         return messages.ReleaseResponse(results=results)

@@ -13,6 +13,7 @@ from services.billing.rules import Rules
 from services.billing.store.port import Names
 
 MAX_CAUSE_CHARS = 128
+MAX_WORKER_CHARS = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,7 @@ class Release:
                 return self._result(pb.RELEASE_STATUS_CONFLICT)
             case Effect.GIVE_BACK:
                 known.cause = self.item.cause[:MAX_CAUSE_CHARS]
+                known.worker_id, known.attempts = self.item.worker_id[:MAX_WORKER_CHARS], self.item.attempts
                 _give_back(books, known, cell.state)
         expired = known.state is State.EXPIRED
         return self._result(pb.RELEASE_STATUS_EXPIRED if expired else pb.RELEASE_STATUS_RELEASED)

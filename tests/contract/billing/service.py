@@ -194,7 +194,7 @@ class Client:
         return (await self.reservations.Settle(pb.SettleRequest(items=[item]))).results[0]
 
     async def release(self, reservation_id: str) -> str:
-        item = pb.ReleaseItem(reservation_id=reservation_id, cause="upstream_error")
+        item = pb.ReleaseItem(reservation_id=reservation_id, cause="upstream_error", worker_id="w9", attempts=2)
         result = (await self.reservations.Release(pb.ReleaseRequest(items=[item]))).results[0]
         return pb.ReleaseStatus.Name(result.status).removeprefix("RELEASE_STATUS_")
 

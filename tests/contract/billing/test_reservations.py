@@ -106,6 +106,8 @@ async def test_a_released_hold_is_given_back_and_takes_no_charge(client: Client)
     assert (await client.settle(item.reservation_id, 1, 1)).status == pb.SETTLE_STATUS_CONFLICT
     assert (await client.reserve(item)).reservation.state == pb.RESERVATION_STATE_RELEASED
     assert await client.balance(account) == (10 * USD, 0)
+    kept = await client.request(account, item.reservation_id)
+    assert (kept.cause, kept.worker_id, kept.attempts) == ("upstream_error", "w9", 2)
 
 
 async def test_an_expired_hold_takes_a_late_charge(service: Service, client: Client) -> None:

@@ -35,6 +35,8 @@ def counters(requests: int, tokens: int, spend: int) -> Counters:
     [
         (Limits(2, 109, 4, (), None, 59, 59), "requests_per_minute", 2_000),
         (Limits(3, 109, 4, (), None, 59, 59), "tokens_per_minute", 2_000),
+        # More than a whole minute has: waiting does not help.
+        (Limits(3, 9, 4, (), None, 59, 59), "tokens_per_minute", 0),
         (Limits(3, 110, 4, (), None, 59, 59), "concurrency", 1_000),
         (Limits(3, 110, 5, (), None, 59, 59), "daily_spend", 0),
         (Limits(3, 110, 5, (), None, 60, 59), "monthly_spend", 0),

@@ -1,8 +1,10 @@
 """The gRPC set-up: the gate in front of admin services, errors with one reason, health that follows the drain."""
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import grpc
+import grpc._cython.cygrpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from speedinfer.router.v1 import fleet_pb2, inference_pb2, inference_pb2_grpc, registry_pb2, registry_pb2_grpc
@@ -102,3 +104,12 @@ async def test_a_taken_port_is_said_plainly(server: tuple[rpc.Server, grpc.aio.C
     with pytest.raises(OSError, match=r"cannot listen on .*in use"):
         await rpc.Server().start(f"127.0.0.1:{port}")
     await first.drain(0)
+
+
+async def test_both_ends_agree_on_pings() -> None:
+    """A server that allows fewer pings than its clients send ends the connection of every quiet stream."""
+    known = Path(grpc._cython.cygrpc.__file__).read_bytes()
+    for name, _ in [*rpc.SERVER_OPTIONS, *rpc.CHANNEL_OPTIONS]:
+        assert name.encode() in known, f"gRPC knows no option {name!r}"
+    server, client = dict(rpc.SERVER_OPTIONS), dict(rpc.CHANNEL_OPTIONS)
+    assert server["grpc.http2.min_ping_interval_without_data_ms"] < client["grpc.keepalive_time_ms"]

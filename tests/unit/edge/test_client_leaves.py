@@ -293,3 +293,50 @@ async def test_an_edge_that_cannot_listen_says_where_and_leaves_nothing(stand: S
         await second.start()
     await second.drain()
     assert list((tmp_path / "second" / "edge" / "outbox").iterdir()) == []
+
+
+NO_CONTENT = b'{"choices":[{"index":0,"delta":{"role":"assistant"}}],"pad":"' + b"x" * 6000 + b'"}'
+
+
+async def test_counts_of_a_superseded_worker_are_never_charged(stand: Stand) -> None:
+    first = [accepted("w0"), so_far(500, 40), accepted("w1", attempt=2), data(HELLO)]
+    script = Paused(first, [end(12, 5)])
+    await leave(stand, script, after=b"Hello")
+    await eventually(lambda: stand.metric("orphans") == 1)
+    script.go.set()
+    await closed(stand, State.RESERVATION_STATE_SETTLED)
+    assert stand.billing.only.settled is not None
+    charged = stand.billing.only.settled.usage
+    assert (charged.prompt_tokens, charged.completion_tokens) == (12, 5)
+
+
+async def test_frames_without_content_make_nobody_pay_however_many(stand: Stand) -> None:
+    script = Paused([accepted(), *[data(NO_CONTENT, content=False) for _ in range(14)]], [data(HELLO), end()])
+    await leave(stand, script, after=b"assistant")
+    async with asyncio.timeout(1):
+        await stand.router.cancelled.wait()
+    await closed(stand, State.RESERVATION_STATE_RELEASED)
+    assert stand.billing.only.cause == "client_left"
+
+
+async def test_a_release_tells_the_worker_and_the_attempts(stand: Stand) -> None:
+    script = Paused([failure(FailureReason.FAILURE_REASON_UPSTREAM, worker_id="w7", attempts=2)], [])
+    script.go.set()
+    stand.router.script = script
+    assert (await stand.post()).status == 502
+    await closed(stand, State.RESERVATION_STATE_RELEASED)
+    assert (stand.billing.only.worker_id, stand.billing.only.attempts) == ("w7", 2)
+
+
+async def test_a_worker_that_once_reported_early_does_not_lift_the_bound_for_good(make_stand: Make) -> None:
+    stand = await make_stand(max_orphans_per_key=1)
+    told = Paused([accepted(), so_far(12, 1), data(HELLO)], [])
+    await leave(stand, told, after=b"Hello")
+    await eventually(lambda: stand.metric("open_requests") == 0)
+    silent = Paused([accepted(), data(HELLO)], [end()])
+    await leave(stand, silent, after=b"Hello")
+    await eventually(lambda: stand.metric("orphans") == 1)
+    refused = await stand.post(stand.body(stream=True))
+    assert (refused.status, refused.error["code"]) == (429, "rate_limit_exceeded")
+    silent.go.set()
+    await eventually(lambda: stand.metric("orphans") == 0)

@@ -187,6 +187,19 @@ async def test_ids_and_other_headers(stand: Stand) -> None:
     assert (long.status, long.error["param"]) == (400, "Idempotency-Key")
 
 
+async def test_the_header_of_ignored_fields_stays_readable(stand: Stand) -> None:
+    names = ("a" * 7000, "b,c", "line\nend", "d\u00e9", *(f"field_{number}" for number in range(40)))
+
+    async def script(_item: GenerateItem) -> AsyncIterator[Frame]:
+        yield accepted(ignored=names)
+        yield data(b'{"choices":[],"usage":{"prompt_tokens":12,"completion_tokens":5}}')
+        yield end()
+
+    stand.router.script = script
+    value = (await stand.post()).headers["x-speedinfer-ignored-fields"]
+    assert value == ", ".join(f"field_{number}" for number in range(16)) + ", ..."
+
+
 R = RefusalReason
 
 
@@ -218,7 +231,7 @@ R = RefusalReason
             {"reason": R.REFUSAL_REASON_LIMIT, "limit": "daily_spend"},
             429,
             "rate_limit_exceeded",
-            {"x-should-retry": "false"},
+            {"x-should-retry": "false", "retry-after": "60"},
         ),
         (
             {"reason": R.REFUSAL_REASON_HOLDS_IN_FLIGHT, "retry_after_ms": 1500},

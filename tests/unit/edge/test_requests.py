@@ -109,9 +109,21 @@ def test_wrong_members_of_generation_are_named(kind: str, name: str, value: Any)
         ([{"role": "user", "content": [{"type": "image_url"}]}], "messages[0].content[0]"),
         (
             [{"role": "user", "content": [{"type": "video_url", "video_url": {"url": "data:"}}]}],
-            "messages[0].content[0]",
+            "messages[0].content[0].type",
         ),
-        ([{"role": "user", "content": [{"type": "input_audio"}]}], "messages[0].content[0]"),
+        ([{"role": "user", "content": [{"type": "input_audio"}]}], "messages[0].content[0].type"),
+        (
+            [{"role": "user", "content": [{"type": "document_url", "document_url": "http://x"}]}],
+            "messages[0].content[0].type",
+        ),
+        ([{"role": "user", "content": [{"image_urls": ["http://x"]}]}], "messages[0].content[0].image_urls"),
+        ([{"role": "user", "content": [{"video_embeds": "x"}]}], "messages[0].content[0].video_embeds"),
+        (
+            [{"role": "user", "content": [{"type": "text", "text": {"image_url": "http://x"}}]}],
+            "messages[0].content[0].text",
+        ),
+        ([{"role": "user", "content": [{"type": "text", "text": 5}]}], "messages[0].content[0].text"),
+        ([{"role": "user", "content": "x", "images": ["http://169.254.169.254/"]}], "messages[0].images"),
     ],
 )
 def test_wrong_messages_are_named(messages: Any, param: str) -> None:
@@ -207,7 +219,8 @@ def test_sequences_are_the_widest() -> None:
     assert (check("chat", n=3).choices, check("chat", n=3).sequences) == (3, 3)
     request = check("completion", n=2, best_of=4)
     assert (request.choices, request.sequences) == (2, 4)
-    assert check("chat", beam_width=5).sequences == 5
+    assert refused("chat", beam_width=5) == "beam_width"
+    assert check("chat", beam_width=1).sequences == 1
     assert refused("completion", n=3, best_of=2) == "best_of"
 
 
@@ -242,3 +255,8 @@ def test_needs_name_the_member(kind: str, changes: dict[str, Any], needs: list[t
     found = [(Feature.Name(need.feature).removeprefix("FEATURE_"), need.param) for need in check(kind, **changes).needs]
     assert found[0] == (kind.upper(), "")
     assert found[1:] == needs
+
+
+def test_numbers_that_a_template_may_print_count() -> None:
+    plain = check("chat").prompt.text_bytes
+    assert check("chat", chat_template_kwargs={"n": list(range(1000, 2000))}).prompt.text_bytes >= plain + 4000

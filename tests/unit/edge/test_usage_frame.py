@@ -44,15 +44,22 @@ def test_the_frame(operation: Operation.ValueType, asked: bool, choices: bytes) 
             b'{"completion_tokens":3,"prompt_tokens":12,"total_tokens":15}',
             b'{"completion_tokens":5,"prompt_tokens":12,"total_tokens":17,"cost":0.000005400}',
         ),
-        # A worker's own total and details stay; its own cost does not.
+        # A worker's details stay; its own total and cost do not.
         (
             b'{"prompt_tokens":12,"completion_tokens":5,"total_tokens":99,"cost":1,%b}' % CACHED,
-            b'{"prompt_tokens":12,"completion_tokens":5,"total_tokens":99,%b,"cost":0.000005400}' % CACHED,
+            b'{"prompt_tokens":12,"completion_tokens":5,"total_tokens":17,%b,"cost":0.000005400}' % CACHED,
         ),
     ],
 )
 def test_the_usage_object(worker_s: bytes, expected: bytes) -> None:
     assert usage_frame.usage_object(worker_s, USAGE, 5400) == expected
+
+
+@pytest.mark.parametrize(("reported", "charged", "shown"), [(3, 3, b"3"), (99, 12, b"12"), (99, 99, b"12")])
+def test_the_cached_count_is_the_one_that_was_charged(reported: int, charged: int, shown: bytes) -> None:
+    usage = Usage(prompt_tokens=12, cached_prompt_tokens=charged, completion_tokens=5)
+    text = b'{"prompt_tokens":12,"completion_tokens":5,"prompt_tokens_details":{"cached_tokens":%d}}' % reported
+    assert b'"prompt_tokens_details":{"cached_tokens":%b}' % shown in usage_frame.usage_object(text, usage, 5400)
 
 
 def test_an_unknown_cost_is_left_out_and_a_zero_is_not() -> None:

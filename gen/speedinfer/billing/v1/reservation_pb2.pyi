@@ -493,6 +493,7 @@ class Reservation(_message.Message):
     ENDING_FIELD_NUMBER: _builtins.int
     OVERRUN_FIELD_NUMBER: _builtins.int
     OPERATION_FIELD_NUMBER: _builtins.int
+    CAUSE_FIELD_NUMBER: _builtins.int
     reservation_id: _builtins.str
     """Its id."""
     account_id: _builtins.str
@@ -510,7 +511,7 @@ class Reservation(_message.Message):
     lease_ms: _builtins.int
     """How long until the hold lapses if it is not renewed, in milliseconds from the answer; zero once closed."""
     worker_id: _builtins.str
-    """The worker that the charge names."""
+    """The worker that the charge names, or that was tried last before the release."""
     attempts: _builtins.int
     """How many dispatches the request took."""
     ending: Global___Ending.ValueType
@@ -519,6 +520,8 @@ class Reservation(_message.Message):
     """The worker reported more than the hold paid for."""
     operation: _operation_pb2.Operation.ValueType
     """What the request asked for."""
+    cause: _builtins.str
+    """Why it was released, as the release said; empty unless released."""
     @_builtins.property
     def hold(self) -> _money_pb2.Money:
         """What was set aside."""
@@ -560,10 +563,11 @@ class Reservation(_message.Message):
         ending: Global___Ending.ValueType = ...,
         overrun: _builtins.bool = ...,
         operation: _operation_pb2.Operation.ValueType = ...,
+        cause: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_output_limit", b"_output_limit", "charge", b"charge", "closed_at", b"closed_at", "created_at", b"created_at", "hold", b"hold", "output_limit", b"output_limit", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_output_limit", b"_output_limit", "account_id", b"account_id", "attempts", b"attempts", "charge", b"charge", "closed_at", b"closed_at", "created_at", b"created_at", "ending", b"ending", "hold", b"hold", "key_id", b"key_id", "lease_ms", b"lease_ms", "model", b"model", "operation", b"operation", "output_limit", b"output_limit", "overrun", b"overrun", "price_version", b"price_version", "reservation_id", b"reservation_id", "state", b"state", "usage", b"usage", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_output_limit", b"_output_limit", "account_id", b"account_id", "attempts", b"attempts", "cause", b"cause", "charge", b"charge", "closed_at", b"closed_at", "created_at", b"created_at", "ending", b"ending", "hold", b"hold", "key_id", b"key_id", "lease_ms", b"lease_ms", "model", b"model", "operation", b"operation", "output_limit", b"output_limit", "overrun", b"overrun", "price_version", b"price_version", "reservation_id", b"reservation_id", "state", b"state", "usage", b"usage", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__output_limit: _TypeAlias = _typing.Literal["output_limit"]  # noqa: Y015
     _WhichOneofArgType__output_limit: _TypeAlias = _typing.Literal["_output_limit", b"_output_limit"]  # noqa: Y015
@@ -945,10 +949,16 @@ class ReleaseItem(_message.Message):
     CONTEXT_FIELD_NUMBER: _builtins.int
     RESERVATION_ID_FIELD_NUMBER: _builtins.int
     CAUSE_FIELD_NUMBER: _builtins.int
+    WORKER_ID_FIELD_NUMBER: _builtins.int
+    ATTEMPTS_FIELD_NUMBER: _builtins.int
     reservation_id: _builtins.str
     """Which hold."""
     cause: _builtins.str
     """Why, as an error code of the public API (`usage_missing`, `upstream_error`, ...), for reports."""
+    worker_id: _builtins.str
+    """The worker that was tried last, or empty if none was reached."""
+    attempts: _builtins.int
+    """How many dispatches were made."""
     @_builtins.property
     def context(self) -> _context_pb2.RequestContext:
         """Request id and trace."""
@@ -959,10 +969,12 @@ class ReleaseItem(_message.Message):
         context: _context_pb2.RequestContext | None = ...,
         reservation_id: _builtins.str = ...,
         cause: _builtins.str = ...,
+        worker_id: _builtins.str = ...,
+        attempts: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["context", b"context"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cause", b"cause", "context", b"context", "reservation_id", b"reservation_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "cause", b"cause", "context", b"context", "reservation_id", b"reservation_id", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
