@@ -48,12 +48,12 @@ proto: install-dev ## make the gRPC stubs in gen/ anew
 	@$(BIN)/python tools/protos.py
 
 fmt: install-dev ## format the code
-	@$(BIN)/ruff format services tests tools demo benchmarks
-	@$(BIN)/ruff check --fix -q services tests tools demo benchmarks
+	@$(BIN)/ruff format services tests tools demo benchmarks deploy
+	@$(BIN)/ruff check --fix -q services tests tools demo benchmarks deploy
 
 lint: install-dev ## formatting, lint, types, import rules, protos
-	@$(BIN)/ruff format --check -q services tests tools demo benchmarks
-	@$(BIN)/ruff check services tests tools demo benchmarks
+	@$(BIN)/ruff format --check -q services tests tools demo benchmarks deploy
+	@$(BIN)/ruff check services tests tools demo benchmarks deploy
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@$(BIN)/python tools/protos.py --lint

@@ -31,7 +31,11 @@ def create(
     _show_result(invocation, connection.only(answer.results))
 
 
-@command(app, "credit")
+# An amount such as -5 is no option: it is told what is wrong with it, or taken.
+SIGNED = {"ignore_unknown_options": True}
+
+
+@command(app, "credit", context_settings=SIGNED)
 def credit(
     invocation: Invocation,
     account_id: AccountId,
@@ -46,8 +50,7 @@ def credit(
     _show_result(invocation, connection.only(answer.results))
 
 
-# An amount such as -1.50 is no option.
-@command(app, "adjust", context_settings={"ignore_unknown_options": True})
+@command(app, "adjust", context_settings=SIGNED)
 def adjust(
     invocation: Invocation,
     account_id: AccountId,

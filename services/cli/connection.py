@@ -46,20 +46,29 @@ class Connection:
         self, method: Callable[..., Iterator[Response]], request: Any, timeout_s: float | None
     ) -> Iterator[Response]:
         """One call that answers many messages. CommandError if it fails."""
+        answered = False
         try:
-            yield from method(request, timeout=timeout_s, metadata=self._metadata)
+            for message in method(request, timeout=timeout_s, metadata=self._metadata):
+                answered = True
+                yield message
         except grpc.RpcError as error:
-            raise CommandError(self._explain(error)) from None
+            raise CommandError(self._explain(error, answered)) from None
+
+    @property
+    def _the_service(self) -> str:
+        return "the router" if self.service == "router" else self.service
 
     @property
     def _metadata(self) -> list[tuple[str, str]]:
         return [("authorization", f"Bearer {self._token}")] if self._token else []
 
-    def _explain(self, error: grpc.RpcError) -> str:
+    def _explain(self, error: grpc.RpcError, answered: bool = False) -> str:
         # What is raised is at once an error and a finished call; the types do not say so.
         failed: Any = error
         code: grpc.StatusCode = failed.code()
         if code is grpc.StatusCode.UNAVAILABLE and not _is_ours(failed):
+            if answered:
+                return f"the connection to {self._the_service} at {self.target} was lost; see `speedinfer doctor`"
             return f"{self.service} does not answer at {self.target}; start it with `speedinfer up`"
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
             return f"{self.service} at {self.target} did not answer in time; try again, or run `speedinfer doctor`"

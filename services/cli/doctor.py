@@ -4,6 +4,7 @@ import sqlite3
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from speedinfer.billing.v1 import account_pb2, account_pb2_grpc
@@ -27,6 +28,8 @@ class Finding:
     ok: bool
     detail: str
     remedy: str = ""
+    # Deserves a look, though nothing is wrong: it does not make the exit code 1.
+    warning: bool = False
 
 
 def doctor(invocation: Invocation) -> int:
@@ -44,10 +47,16 @@ def doctor(invocation: Invocation) -> int:
         {"ok": well, "checks": [asdict(finding) for finding in found]},
         lambda: output.table(
             ("check", "", "finding", "what to do"),
-            ((finding.check, "ok" if finding.ok else "WRONG", finding.detail, finding.remedy) for finding in found),
+            ((finding.check, _word(finding), finding.detail, finding.remedy) for finding in found),
         ),
     )
     return 0 if well else 1
+
+
+def _word(finding: Finding) -> str:
+    if not finding.ok:
+        return "WRONG"
+    return "warning" if finding.warning else "ok"
 
 
 def examine(settings: Settings) -> Iterator[Finding]:
@@ -64,10 +73,11 @@ def examine(settings: Settings) -> Iterator[Finding]:
         remedy = "" if look.ready else f"start it: `speedinfer up`, or `speedinfer {name}` alone"
         yield Finding(name, look.ready, look.detail, remedy)
     remote = {"router": settings.edge.router_target, "billing": settings.edge.billing_target}
-    for place in ports.places(settings):
+    all_places = ports.places(settings)
+    for place in all_places:
         # A service that answers is the one that listens there.
         if not looks[place.service].ready and not remote.get(place.service):
-            reason = ports.why_not_free(place)
+            reason = ports.why_not_free(place, all_places)
             state, _, remedy = (reason or "").partition("; ")
             yield Finding(f"port {place.setting}", reason is None, state or f"{place.address} is free", remedy)
     if billing.ready:
@@ -139,9 +149,14 @@ def _workers(settings: Settings) -> Iterator[Finding]:
         return
     if not found:
         yield Finding("workers", False, "none is registered", "`speedinfer workers register FILE`")
-    for one in found:
-        worker = shape.worker_detail(one)
-        status = worker["status"]
-        remedy = "" if status in ("healthy", "draining") else f"`speedinfer workers show {worker['worker_id']}`"
-        detail = f"{status}: {worker['detail']}" if worker["detail"] else status
-        yield Finding(f"worker {worker['worker_id']}", not remedy, detail, remedy)
+    yield from (_worker(shape.worker_detail(one)) for one in found)
+
+
+def _worker(worker: dict[str, Any]) -> Finding:
+    status, error = worker["status"], (worker["last_probe"] or {}).get("error")
+    well = status in ("healthy", "draining")
+    # A worker that drains takes nothing new, so that it does not answer is no fault; but it will not come back as it is.
+    warning = status == "draining" and bool(error)
+    why = worker["detail"] or (f"its last probe failed ({error})" if warning else "")
+    remedy = f"`speedinfer workers show {worker['worker_id']}`" if warning or not well else ""
+    return Finding(f"worker {worker['worker_id']}", well, f"{status}: {why}" if why else status, remedy, warning)

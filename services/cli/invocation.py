@@ -8,6 +8,7 @@ import functools
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -45,8 +46,21 @@ class Invocation:
 
 
 def new_app(help_text: str) -> typer.Typer:
-    """An app or noun that takes both options itself and hands them on."""
-    app = typer.Typer(
+    """A noun, which takes both options itself and hands them on."""
+    app = _bare_app(help_text)
+    app.callback()(_remember)
+    return app
+
+
+def new_root(help_text: str) -> typer.Typer:
+    """The whole command: as a noun, and it tells its version."""
+    app = _bare_app(help_text)
+    app.callback()(_remember_or_tell_version)
+    return app
+
+
+def _bare_app(help_text: str) -> typer.Typer:
+    return typer.Typer(
         help=help_text,
         no_args_is_help=True,
         # A traceback with local variables could show a key.
@@ -55,8 +69,6 @@ def new_app(help_text: str) -> typer.Typer:
         add_completion=False,
         rich_markup_mode="rich",
     )
-    app.callback()(_remember)
-    return app
 
 
 def command(
@@ -94,6 +106,23 @@ def command(
 def _remember(context: typer.Context, config: ConfigOption = None, as_json: JsonOption = False) -> None:
     earlier = context.obj if isinstance(context.obj, Invocation) else Invocation()
     context.obj = Invocation(config or earlier.config, as_json or earlier.as_json)
+
+
+def _tell_version(asked: bool) -> None:
+    if asked:
+        output.print_text(f"speedinfer {version('speedinfer')}")
+        raise typer.Exit
+
+
+VersionOption = Annotated[
+    bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="Print the version and end.")
+]
+
+
+def _remember_or_tell_version(
+    context: typer.Context, config: ConfigOption = None, as_json: JsonOption = False, _version: VersionOption = False
+) -> None:
+    _remember(context, config, as_json)
 
 
 def _outcome(function: Callable[..., int | None], invocation: Invocation, arguments: dict[str, Any]) -> int:

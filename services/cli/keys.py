@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Annotated, Any
 
 import typer
-from speedinfer.billing.v1 import key_pb2, key_pb2_grpc
+from speedinfer.billing.v1 import account_pb2, account_pb2_grpc, key_pb2, key_pb2_grpc
 
 from services.cli import connection, output, shape, typed
 from services.cli.invocation import Invocation, command, new_app
@@ -28,7 +28,7 @@ def create(
     concurrency: Annotated[int | None, typer.Option(min=1, help="Requests at once.")] = None,
     models: Annotated[str | None, typer.Option(metavar="A,B", help="The models it may use; default: all.")] = None,
     expires: Annotated[
-        datetime | None, typer.Option(parser=typed.instant, metavar="T", help="When it ends: a time, or 30d.")
+        datetime | None, typer.Option(parser=typed.later, metavar="T", help="When it ends: a time, or 30d.")
     ] = None,
     daily_spend: Spend = None,
     monthly_spend: Spend = None,
@@ -65,6 +65,10 @@ def list_keys(
 ) -> None:
     """List keys without their secrets, oldest first."""
     with connection.billing(invocation.settings()) as billing:
+        if account:
+            # An account without keys and one that does not exist have the same list; only the second is a mistake.
+            accounts = account_pb2_grpc.AccountServiceStub(billing.channel)
+            billing.call(accounts.GetAccount, account_pb2.GetAccountRequest(account_id=account))
         stub = key_pb2_grpc.KeyServiceStub(billing.channel)
         request = key_pb2.ListKeysRequest(account_id=account)
         found = [shape.key(key) for page in connection.pages(billing, stub.ListKeys, request) for key in page.keys]

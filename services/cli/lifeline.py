@@ -1,35 +1,30 @@
 """Ties a service to the `speedinfer up` that started it: it drains when that process is gone, however it went.
 
-Imported by the command's modules only.
+`up` ends the edge first, then the router, then billing, because a running stream needs all three to its end. Services that
+are left alone keep that order by themselves. Imported by the command's modules only.
 """
 
-import ctypes
 import os
 import signal
-import sys
 import threading
+from collections.abc import Callable
 
-_PR_SET_PDEATHSIG = 1
 _LOOK_EVERY_S = 1.0
 
 
-def drain_without_parent(parent: int) -> None:
-    """Have this process receive SIGTERM when the process `parent`, which started it, is gone.
+def drain_without_parent(parent: int, wait_first: Callable[[], object] | None = None) -> None:
+    """Have this process receive one SIGTERM when the process `parent`, which started it, is gone and `wait_first` returned.
 
-    On Linux the kernel sends it, when the thread that started us ends: `up` starts services from its main thread.
-    Elsewhere a thread looks once a second.
+    A thread looks once a second. Linux could send the signal itself (PR_SET_PDEATHSIG), but does so for each thread of the
+    parent that ends while it has us for its child: from a parent that is killed two may come, and the second means "at once".
     """
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
-    else:
-        threading.Thread(target=_watch, args=(parent,), daemon=True, name="lifeline").start()
-    if os.getppid() != parent:
-        # It died before the kernel knew that we care.
-        os.kill(os.getpid(), signal.SIGTERM)
+    threading.Thread(target=_watch, args=(parent, wait_first), daemon=True, name="lifeline").start()
 
 
-def _watch(parent: int) -> None:
+def _watch(parent: int, wait_first: Callable[[], object] | None) -> None:
     looks = threading.Event()
     while os.getppid() == parent:
         looks.wait(_LOOK_EVERY_S)
+    if wait_first is not None:
+        wait_first()
     os.kill(os.getpid(), signal.SIGTERM)

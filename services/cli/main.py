@@ -4,9 +4,9 @@ Exit codes: 0 done, 1 not done (a sentence on standard error says why), 2 wrong 
 """
 
 from services.cli import accounts, doctor, keys, ledger, prices, service, up, usage, workers
-from services.cli.invocation import command, new_app
+from services.cli.invocation import command, new_root
 
-app = new_app("SpeedInfer: an inference gateway that charges prepaid accounts from reported usage.")
+app = new_root("SpeedInfer: an inference gateway that charges prepaid accounts from reported usage.")
 
 command(app, "up")(up.up)
 command(app, "edge")(service.edge)

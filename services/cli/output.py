@@ -71,7 +71,7 @@ def leave_pipe() -> None:
 
 def _plain(cell: Any) -> Text:
     if isinstance(cell, list):
-        text = ", ".join(str(item) for item in cell)
+        text = ", ".join(_plain(item).plain for item in cell)
     elif isinstance(cell, dict):
         text = orjson.dumps(cell).decode()
     else:

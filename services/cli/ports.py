@@ -1,11 +1,17 @@
 """The addresses at which the services listen, and whether they are free. Imported by the command's modules only."""
 
 import errno
+import itertools
 import socket
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from services.common.listen import split
 from services.common.settings import Settings
+
+_WILDCARDS = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - compared, not bound
+# How far from the wanted port a free one is looked for.
+_LOOK_AT_PORTS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,21 +41,27 @@ def places(settings: Settings) -> list[Place]:
     return [place for place in found if place.address]
 
 
-def why_not_free(place: Place) -> str | None:
+def obstacles(settings: Settings, services: Sequence[str]) -> list[str]:
+    """What stands in the way of these services' listening, a sentence each with what to do; empty if nothing does."""
+    all_places = places(settings)
+    own = [place for place in all_places if place.service in services]
+    # With one address for two settings, the second would find the first in its way: that is said before anything starts.
+    return list(_same(own, all_places)) or [reason for place in own if (reason := why_not_free(place, all_places))]
+
+
+def why_not_free(place: Place, all_places: Sequence[Place]) -> str | None:
     """What stands in the way of listening there, with what to do; None if nothing does."""
     host, port = split(place.address, place.setting)
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        with socket.create_server((host or "0.0.0.0", port), family=family):  # noqa: S104 - only to learn whether it can be had
-            return None
-    except OSError as error:
-        taken = error.errno == errno.EADDRINUSE
-        reason = "is taken by another process" if taken else f"cannot be listened on: {error.strerror}"
-    other = f"{host}:{port + 1 if 0 < port < 65535 else 0}"
-    return (
-        f"{place.address} ({place.setting}) {reason}; choose another with {place.variable}={other}"
-        f" or `{place.setting.rpartition('.')[2]}` in [{place.service}] of the settings file"
-    )
+    if (error := _bind(host, port)) is None:
+        return None
+    if error.errno == errno.EADDRINUSE:
+        reason = "is taken by another process"
+    elif isinstance(error, socket.gaierror):
+        # Its strerror speaks of services and nodes.
+        reason = f"cannot be listened on: the host {host!r} is not known"
+    else:
+        reason = f"cannot be listened on: {error.strerror}"
+    return f"{place.address} ({place.setting}) {reason}; {_way_out(place, all_places)}"
 
 
 def loopback(address: str, setting: str) -> str:
@@ -60,3 +72,49 @@ def loopback(address: str, setting: str) -> str:
     elif host == "::":
         host = "::1"
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _same(own: Sequence[Place], all_places: Sequence[Place]) -> Iterator[str]:
+    for first, second in itertools.combinations(own, 2):
+        one_host, one_port = split(first.address, first.setting)
+        other_host, other_port = split(second.address, second.setting)
+        # Port 0 is any that is free, and a wildcard takes the port from every host.
+        hosts = {_host(one_host), _host(other_host)}
+        if one_port == other_port != 0 and (len(hosts) == 1 or hosts & _WILDCARDS):
+            yield (
+                f"{first.setting} and {second.setting} have the same address ({second.address});"
+                f" {_way_out(second, all_places)}"
+            )
+
+
+def _host(host: str) -> str:
+    return "127.0.0.1" if host == "localhost" else host
+
+
+def _bind(host: str, port: int) -> OSError | None:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        with socket.create_server((host or "0.0.0.0", port), family=family):  # noqa: S104 - only to learn whether it can be had
+            return None
+    except OSError as error:
+        return error
+
+
+def _way_out(place: Place, all_places: Sequence[Place]) -> str:
+    host, port = split(place.address, place.setting)
+    shown = f"[{host}]" if ":" in host else host
+    return (
+        f"choose another with {place.variable}={shown}:{_free_port(host, port, all_places)}"
+        f" or `{place.setting.rpartition('.')[2]}` in [{place.service}] of the settings file"
+    )
+
+
+def _free_port(host: str, port: int, all_places: Sequence[Place]) -> int:
+    """The first after `port` that is free and no other setting's; 0, any that is free, if there is none."""
+    ours = {split(place.address, place.setting)[1] for place in all_places}
+    for other in range(port + 1, min(port + _LOOK_AT_PORTS, 65536)):
+        # Only a port that is taken is a reason to look further; a host that cannot be had cannot with any port.
+        error = None if other in ours else _bind(host, other)
+        if other not in ours and (error is None or error.errno not in (errno.EADDRINUSE, errno.EACCES)):
+            return other
+    return 0

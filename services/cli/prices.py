@@ -1,7 +1,7 @@
 """`speedinfer prices`: what tokens of a model cost, and what bounds a request. Typed as USD per million tokens."""
 
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from speedinfer.billing.v1 import price_pb2, price_pb2_grpc
@@ -71,7 +71,7 @@ def set_price(
         stub = price_pb2_grpc.PriceServiceStub(billing.channel)
         answer = billing.call(stub.SetPrices, price_pb2.SetPricesRequest(items=[item]))
     value = shape.price(connection.only(answer.results).price)
-    invocation.show(value, lambda: output.details(value))
+    invocation.show(value, lambda: output.details(_for_people(value)))
 
 
 @command(app, "list")
@@ -91,6 +91,18 @@ def list_prices(
     invocation.show(
         found, lambda: output.table(columns, ([row[name.removeprefix(">")] for name in columns] for row in found))
     )
+
+
+def _for_people(value: dict[str, Any]) -> dict[str, Any]:
+    """The first tier's prices stand at the top already; the others a line each, and only the bounds that are set."""
+    bounds = (f"{name} {bound}" for name, bound in value["bounds"].items() if bound is not None)
+    tiers = (
+        f"from {tier['from_prompt_tokens']} prompt tokens: prompt {tier['prompt']}"
+        + (f", cached prompt {tier['cached_prompt']}" if tier["cached_prompt"] is not None else "")
+        + f", completion {tier['completion']}"
+        for tier in value["tiers"][1:]
+    )
+    return value | {"tiers": "\n".join(tiers), "bounds": "\n".join(bounds)}
 
 
 def _tier(from_tokens: int, prompt: int, completion: int, cached: int | None) -> price_pb2.PriceTier:

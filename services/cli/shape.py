@@ -8,11 +8,15 @@ from typing import Any
 
 from google.protobuf import json_format
 from google.protobuf.message import Message
+from google.protobuf.struct_pb2 import Struct
 from google.protobuf.timestamp_pb2 import Timestamp
 from speedinfer.billing.v1 import access_pb2, account_pb2, key_pb2, price_pb2, report_pb2
 from speedinfer.router.v1 import fleet_pb2, registry_pb2
 
 from services.common.money import format_usd, from_money
+
+# Up to here a double holds every integer.
+EXACT_INTEGERS = 2**53
 
 
 def usd(message: Message, field: str) -> str | None:
@@ -34,6 +38,22 @@ def stamp(at: Timestamp) -> str:
 def count(message: Message, field: str) -> int | None:
     """A number, or None where it is absent."""
     return int(getattr(message, field)) if message.HasField(field) else None
+
+
+def struct(message: Struct) -> dict[str, Any]:
+    """A free object as it was written: a Struct has only doubles, so whole ones become integers again."""
+    made: dict[str, Any] = _as_written(json_format.MessageToDict(message))
+    return made
+
+
+def _as_written(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _as_written(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_as_written(item) for item in value]
+    if isinstance(value, float) and value.is_integer() and abs(value) <= EXACT_INTEGERS:
+        return int(value)
+    return value
 
 
 def _word(enum: Any, value: int, prefix: str) -> str:
@@ -173,7 +193,7 @@ def worker(message: fleet_pb2.Worker) -> dict[str, Any]:
         }
         if message.HasField("last_probe")
         else None,
-        "metadata": json_format.MessageToDict(message.metadata),
+        "metadata": struct(message.metadata),
     }
 
 
@@ -181,7 +201,7 @@ def worker_detail(message: registry_pb2.WorkerDetail) -> dict[str, Any]:
     """A worker with what only operators see."""
     return worker(message.worker) | {
         "runtime_endpoint": message.runtime_endpoint,
-        "runtime_config": json_format.MessageToDict(message.runtime_config),
+        "runtime_config": struct(message.runtime_config),
         "detail": message.detail,
         "warnings": list(message.warnings),
     }

@@ -67,6 +67,14 @@ def instant(text: str | datetime, now: datetime | None = None) -> datetime:
     return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
 
 
+def later(text: str | datetime, now: datetime | None = None) -> datetime:
+    """An instant that is still to come."""
+    at = instant(text, now)
+    if at <= (now or datetime.now(UTC)):
+        raise typer.BadParameter(f"{text!r} is past; it must be a time to come")
+    return at
+
+
 def names(text: str | None) -> list[str]:
     """The names in a list such as `A,B`."""
     return [name for part in (text or "").split(",") if (name := part.strip())]

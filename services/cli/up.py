@@ -9,18 +9,17 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from services.cli import output, ports, readiness
+from services.cli import output, ports, presence, readiness
 from services.cli.failure import CommandError
 from services.cli.invocation import Invocation
 from services.cli.lifeline import drain_without_parent
-from services.cli.service import Parent
+from services.cli.service import EXIT_MARGIN_S, Parent
 from services.cli.supervisor import Program, Supervisor
 from services.common import admin_token, process
 from services.common.settings import Settings
 
 LOCK_NAME = "up.lock"
-# Beyond a service's own drain: its process has to end, too.
-EXIT_MARGIN_S = 15.0
+SERVICES = ("edge", "router", "billing")
 
 
 def up(invocation: Invocation, parent: Parent = 0) -> int:
@@ -29,9 +28,9 @@ def up(invocation: Invocation, parent: Parent = 0) -> int:
     if parent:
         drain_without_parent(parent)
     with _only_one(settings.data_dir):
-        taken = [reason for place in ports.places(settings) if (reason := ports.why_not_free(place))]
-        if taken:
-            raise CommandError("\n".join(taken))
+        # What an `up` that was killed left still has its ports, and with other ports it would still have its files.
+        if in_the_way := presence.left_behind(settings.data_dir, SERVICES) or ports.obstacles(settings, SERVICES):
+            raise CommandError("\n".join(in_the_way))
         # Made before the services look for it, so that all three read one.
         admin_token.load_or_make(settings.token, settings.data_dir)
         return process.run("up", settings.log_level, partial(_supervise, invocation, settings))

@@ -11,8 +11,9 @@ NANOS_PER_USD = 1_000_000_000
 CURRENCY = "USD"
 # google.type.Money holds whole units in an int64, but the ledger keeps nano-USD in one.
 MAX_NANOS = 2**63 - 1
+_MAX_DIGITS = 10
 
-_DECIMAL = re.compile(r"([+-]?)([0-9]{1,10})(?:\.([0-9]{1,9}))?")
+_DECIMAL = re.compile(r"([+-]?)([0-9]+)(?:\.([0-9]{1,9}))?")
 
 
 class MoneyError(ValueError):
@@ -50,7 +51,9 @@ def parse_usd(text: str) -> int:
     if match is None:
         raise MoneyError(f"{text!r} is not an amount in USD: digits with at most nine decimals are expected")
     sign, whole, fraction = match.groups()
-    nanos = int(whole) * NANOS_PER_USD + int((fraction or "").ljust(9, "0"))
+    # Counted before they are read, since reading takes longer than their number.
+    short = len(whole.lstrip("0")) <= _MAX_DIGITS
+    nanos = int(whole[-_MAX_DIGITS:]) * NANOS_PER_USD + int((fraction or "").ljust(9, "0")) if short else MAX_NANOS + 1
     if nanos > MAX_NANOS:
-        raise MoneyError(f"{text!r} is out of range")
+        raise MoneyError(f"{text[:40]!r} is too large: an amount is at most {MAX_NANOS // NANOS_PER_USD} USD")
     return -nanos if sign == "-" else nanos

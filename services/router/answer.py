@@ -5,7 +5,7 @@ whether or not the worker said that it was over. Counts are cumulative: of the s
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from speedinfer.common.v1.operation_pb2 import OPERATION_EMBEDDING, Operation
@@ -77,9 +77,17 @@ class Answer:
 
     @property
     def usage(self) -> Usage:
-        """What the worker has counted up to now."""
+        """What the worker has counted up to now. Cached tokens are a part of the prompt's."""
+        counts = self._counts()
+        if counts.cached is not None and counts.prompt is not None and counts.cached > counts.prompt:
+            return replace(counts, cached=counts.prompt)
+        return counts
+
+    def _counts(self) -> Usage:
         if self._total is not None:
             return self._total
+        if any(each.malformed for each in self._by_choice.values()):
+            return Usage(malformed=True)
         counts = self._by_choice.values()
         completions = [each.completion for each in counts if each.completion is not None]
         prompts = [each.prompt for each in counts if each.prompt is not None]
@@ -103,7 +111,7 @@ class Answer:
 
     def finish(self) -> Complete | Incomplete:
         """The verdict, once nothing more will come."""
-        failed = next((reason for reason in self._finished.values() if reason in _FAILED), None)
+        failed = next((reason for reason in self._finished.values() if reason.casefold() in _FAILED), None)
         if failed is not None:
             return Incomplete(FAILURE_REASON_UPSTREAM, f"the worker gave up (finish_reason {failed!r})")
         if not self._ended_well:
@@ -116,7 +124,8 @@ class Answer:
     def _ended_well(self) -> bool:
         if self._embedding:
             return self._last_frame is not None
-        return len(self._finished) >= self._choices and not _FAILED.intersection(self._finished.values())
+        failed = _FAILED.intersection(reason.casefold() for reason in self._finished.values())
+        return len(self._finished) >= self._choices and not failed
 
     @property
     def _has_usage(self) -> bool:
@@ -142,7 +151,7 @@ class Answer:
 def _later(earlier: Usage | None, later: Usage) -> Usage:
     """Cumulative counts after a later report, which may leave some out."""
     if later.malformed:
-        return Usage()
+        return Usage(malformed=True)
     if earlier is None:
         return later
     return Usage(

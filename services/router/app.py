@@ -26,6 +26,8 @@ INFERENCE = inference_pb2.DESCRIPTOR.services_by_name["InferenceService"].full_n
 REGISTRY = registry_pb2.DESCRIPTOR.services_by_name["WorkerRegistryService"].full_name
 # What is left of calls when all answers have ended: health watches and the like.
 STOP_S = 2.0
+# How long the workers that are brought back are waited for before the router says that it is there.
+FIRST_LOOK_S = 2.0
 
 
 class Router:
@@ -58,6 +60,8 @@ class Router:
         await self.registrar.restore(self._settings.workers)
         if self._settings.router.metrics_listen:
             self.metrics.serve(self._settings.router.metrics_listen)
+        # Whoever finds the router there finds its workers, too; one that does not answer holds it up only so long.
+        await self.registrar.all_seen(min(FIRST_LOOK_S, self._settings.router.limits.check_timeout_s))
         port = await self._server.start(self._settings.router.listen)
         _log.info("listening", address=self._settings.router.listen, port=port, workers=len(self.registry))
         return port

@@ -13,6 +13,7 @@ from speedinfer.router.v1.frame_pb2 import FAILURE_REASON_USAGE_MISSING
 from services.router.answer import Answer, Complete, Incomplete
 from services.router.breaker import Event as CircuitEvent
 from services.router.transport.port import Accepted, Chunk, Dispatch, Done, Event, WorkerFailure
+from services.router.usage import Usage
 from services.router.worker import Worker
 
 # Role-only frames are small; whoever sends more than this before any content is relayed as it comes.
@@ -45,6 +46,8 @@ class Attempt:
         # A payload went out: no other worker may take over.
         self.committed = False
         self._content = False
+        # The usage so far that the caller was told last.
+        self._told: Usage | None = None
         self._done_at: float | None = None
         self._judged = False
 
@@ -71,11 +74,10 @@ class Attempt:
     def take(self, events: list[Event], now: float) -> Iterator[frame_pb2.Frame]:
         """The frames that a batch of events makes."""
         payloads: list[bytes] = []
-        content = counted = False
+        content = False
         for event in events:
             if isinstance(event, Chunk):
                 self._answer.take(event)
-                counted |= event.usage is not None
                 content |= event.content
                 if event.payload is not None:
                     payloads.append(event.payload)
@@ -94,12 +96,10 @@ class Attempt:
         if content and not self._content:
             self._content = True
             self._record(CircuitEvent.SUCCEEDED, now)
-        if payloads:
-            yield from self._relay(payloads, content)
-        if counted and self._dispatch.stream and not self._answer.is_complete:
-            so_far = self._answer.usage_so_far
-            if so_far is not None:
-                yield frame_pb2.Frame(usage=frame_pb2.UsageSoFar(usage=so_far.message()))
+        data = list(self._relay(payloads, content)) if payloads else []
+        # Counts go before the data that they cover: whoever leaves at that data has been told what it cost.
+        yield from self._usage_so_far()
+        yield from data
 
     def finish(self, now: float) -> list[frame_pb2.Frame]:
         """The last frames of an answer to which nothing more will come. WorkerFailure if it does not count."""
@@ -126,6 +126,16 @@ class Attempt:
         """It is over, one way or the other: a circuit that waits for this request's outcome need not any longer."""
         if not self._judged:
             self._record(CircuitEvent.UNDECIDED, now)
+
+    def _usage_so_far(self) -> Iterator[frame_pb2.Frame]:
+        """What the caller must be told of usage. Only of an attempt that it gets data of: another may still be superseded."""
+        if not self.committed or not self._dispatch.stream:
+            return
+        counts = self._answer.usage_so_far
+        if counts != self._told:
+            self._told = counts
+            # An empty one takes back what was told: the worker's last word was no count.
+            yield frame_pb2.Frame(usage=frame_pb2.UsageSoFar(usage=(counts or Usage()).message()))
 
     def _relay(self, payloads: list[bytes], content: bool) -> Iterator[frame_pb2.Frame]:
         if self.committed:

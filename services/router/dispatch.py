@@ -1,7 +1,8 @@
 """The way of one request: pick a worker, send it, relay the answer, try another where that is still possible.
 
 Invariants: exactly one `end` or `failure` frame, last; no second worker once a payload went out; at most `max_attempts`
-workers, each a different one, inside the request's deadline. The inference servicer uses it; it knows nothing of gRPC.
+workers, each a different one (which may get the request once more where nothing was generated), inside the request's
+deadline. The inference servicer uses it; it knows nothing of gRPC.
 """
 
 import asyncio
@@ -79,9 +80,9 @@ class Request:
         self._needs = [Need(each.feature, each.param) for each in item.requirements]
         self._members = [(member.name, member.json) for member in item.members]
         self._output_limit = item.output_limit if item.HasField("output_limit") else None
-        # The caller may have made attempts of its own.
-        self._earlier_attempts = max(item.context.attempt, 1) - 1
         self._tried: list[str] = []
+        # Every dispatch counts, one to the same worker again as well; and the caller may have made some of its own.
+        self._attempts = max(item.context.attempt, 1) - 1
         self._attempt: Attempt | None = None
         self._reading: Reading | None = None
         self._failure: WorkerFailure | None = None
@@ -135,6 +136,7 @@ class Request:
 
     def _send(self, worker: Worker) -> None:
         now = self._loop.time()
+        self._attempts += 1
         dispatch = self._dispatch()
         self._attempt = Attempt(worker, dispatch, now, *self._deadline(worker, now))
         self._reading = Reading(worker.transport.generate(dispatch), worker.take(now), self._dispatcher.readings)
@@ -187,7 +189,7 @@ class Request:
         assert self._failure is not None, "without a failure there is an end"
         self._conclude(FailureReason.Name(self._failure.reason).removeprefix("FAILURE_REASON_").lower())
         last = self._tried[-1] if self._tried else ""
-        return [failures.frame(self._failure, last, self._earlier_attempts + len(self._tried))]
+        return [failures.frame(self._failure, last, self._attempts)]
 
     def _conclude(self, outcome: str, linger_s: float = 0.0) -> None:
         self._over = True
@@ -210,7 +212,7 @@ class Request:
         item = self._item
         return Dispatch(
             request_id=item.context.request_id,
-            attempt=self._earlier_attempts + len(self._tried),
+            attempt=self._attempts,
             operation=item.operation,
             model=item.model,
             stream=item.stream,

@@ -31,12 +31,16 @@ class Thresholds:
 class Health:
     """The state of one worker."""
 
-    def __init__(self, thresholds: Thresholds, draining: bool = False) -> None:
+    def __init__(self, thresholds: Thresholds, draining: bool = False, *, checks_read_usage: bool = True) -> None:
         self._thresholds = thresholds
+        # Whether a good check shows that the worker reports usage.
+        self._checks_read_usage = checks_read_usage
         self._status: WorkerStatus.ValueType = WORKER_STATUS_UNHEALTHY
         self._bad = 0
         self._good = 0
         self._without_usage = 0
+        # Traffic showed that it reports none, and nothing has shown the contrary.
+        self._lost_usage = False
         self.draining = draining
         # A check once went well: what the worker can do is known.
         self.checked = False
@@ -56,6 +60,11 @@ class Health:
     def on_check(self, finding: Finding) -> None:
         """A whole check ended. The first one decides at once."""
         first = not self.checked
+        if not finding.error and self._lost_usage and not self._checks_read_usage:
+            # All is well but what the check did not look at. Registering the worker anew begins anew.
+            self._status = WORKER_STATUS_MISCONFIGURED
+            self.finding = NO_USAGE
+            return
         self.finding = finding
         if not finding.error:
             self.checked = True
@@ -64,6 +73,7 @@ class Health:
             if first or self._good >= self._thresholds.to_come_back:
                 self._status = WORKER_STATUS_HEALTHY
                 self._without_usage = 0
+                self._lost_usage = False
             return
         self._good = 0
         self._status = WORKER_STATUS_MISCONFIGURED if finding.error == MISCONFIGURED else WORKER_STATUS_UNHEALTHY
@@ -87,5 +97,6 @@ class Health:
             return False
         self._status = WORKER_STATUS_MISCONFIGURED
         self._good = 0
+        self._lost_usage = True
         self.finding = NO_USAGE
         return True

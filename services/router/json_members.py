@@ -14,6 +14,7 @@ import orjson
 
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\],:]', re.DOTALL)
 _SPACE = b" \t\r\n"
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class NotJson(ValueError):
@@ -31,16 +32,22 @@ class Span:
 
 
 def parse(text: bytes) -> Any:
-    """The value of a JSON text. NotJson for anything else, NaN and bottomless nesting included."""
+    """The value of a JSON text. NotJson for anything else: NaN, bottomless nesting and bytes that are no UTF-8 included."""
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError:
         pass
     try:
         # A worker that cuts an emoji between two frames escapes half a surrogate pair in each: JSON, but not for orjson.
-        return json.loads(text, parse_constant=_refuse)
+        # Decoded here, since of bytes that library guesses the encoding and takes what is none.
+        return json.loads(text.decode("utf-8"), parse_constant=_refuse)
     except (ValueError, RecursionError):
         raise NotJson("not JSON") from None
+
+
+def unmarked(text: bytes) -> bytes:
+    """The text without a byte order mark before it, which some servers write and JSON does not know."""
+    return text.removeprefix(_BYTE_ORDER_MARK)
 
 
 def _refuse(_constant: str) -> Any:

@@ -77,6 +77,13 @@ class Prober:
             _log.info("worker_status", worker_id=worker.worker_id, status=WorkerStatus.Name(after), error=finding.error)
 
     async def _rest(self, worker: Worker) -> None:
+        had_usage = worker.health.finding != NO_USAGE
+        await self._pause(worker)
+        if had_usage and worker.health.finding == NO_USAGE and not worker.retired:
+            # It lost its usage meanwhile: the longer rest begins only then.
+            await self._pause(worker)
+
+    async def _pause(self, worker: Worker) -> None:
         interval_s = self._limits.probe_interval_s
         if worker.health.finding == NO_USAGE:
             interval_s = max(interval_s, AFTER_LOST_USAGE_S)

@@ -42,14 +42,23 @@ class Registrar:
         self._fleet = fleet
         self._prober = prober
         self._limits = limits
+        # Stored registrations that are not valid: kept in the store as they are, and shown nowhere.
+        self._invalid: list[Record] = []
         self._tasks = TaskSet()
         self._change = asyncio.Lock()
 
     async def restore(self, configured: list[dict[str, Any]]) -> None:
         """Bring back what was stored, and what the settings register, which replaces what has the same id. Nobody is waited
-        for: each worker is looked at in the background. ConfigurationError if a registration in the settings is wrong."""
+        for: each worker is looked at in the background. ConfigurationError if a registration in the settings is wrong; one in
+        the store that is not valid (any more) stays there and is left out."""
         now = time.time()
-        records = {str(record.document.get("worker_id")): record for record in self._store.load()}
+        records: dict[str, Record] = {}
+        for record in self._store.load():
+            try:
+                records[registrations.read(record.document).worker_id] = record
+            except InvalidRegistration as error:
+                self._invalid.append(record)
+                _log.error("stored_registration_invalid", worker_id=_id_of(record)[:128], why=str(error))
         for number, document in enumerate(configured):
             try:
                 worker_id = registrations.read(document).worker_id
@@ -60,16 +69,20 @@ class Registrar:
             draining = old.draining if old is not None and dict(old.document) == document else False
             records[worker_id] = Record(document, old.registered_at_s if old else now, draining)
         for record in records.values():
-            try:
-                registration = registrations.read(record.document)
-            except InvalidRegistration as error:
-                stored_id = record.document.get("worker_id")
-                raise ConfigurationError(
-                    f"the stored registration of worker {stored_id!r} is not valid: {error}"
-                ) from None
+            registration = registrations.read(record.document)
             self._put(self._worker(registration, Load(), record.registered_at_s, record.draining))
         if configured:
             await self._save()
+
+    async def all_seen(self, within_s: float) -> bool:
+        """Wait until every worker was looked at once; False if that takes longer."""
+        try:
+            async with asyncio.timeout(within_s):
+                for worker in list(self._registry):
+                    await worker.seen.wait()
+        except TimeoutError:
+            return False
+        return True
 
     async def register(self, document: Mapping[str, Any]) -> Worker:
         """Check a worker and store it. InvalidRegistration if the registration is wrong in itself."""
@@ -138,6 +151,9 @@ class Registrar:
     async def remove(self, worker_id: str) -> None:
         """Forget a worker; its running requests finish."""
         async with self._change:
+            if self._registry.get(worker_id) is None and any(_id_of(record) == worker_id for record in self._invalid):
+                await self._save(without=worker_id)
+                return
             worker = self.get(worker_id)
             await self._save(without=worker_id)
             self._registry.remove(worker_id)
@@ -158,7 +174,11 @@ class Registrar:
             factory.make(
                 registration.endpoint, registration.config, registration.supported_models, registration.runtime, limits
             ),
-            Health(Thresholds(limits.probes_to_go_down, limits.probes_to_come_back), draining),
+            Health(
+                Thresholds(limits.probes_to_go_down, limits.probes_to_come_back),
+                draining,
+                checks_read_usage=registration.config.check == "token",
+            ),
             Breaker(limits.failures_to_open_circuit, limits.circuit_open_s),
             load,
             registered_at_s,
@@ -183,11 +203,20 @@ class Registrar:
         records = [
             Record(worker.registration.document, worker.registered_at_s, worker.health.draining) for worker in workers
         ]
+        # A registration that is valid replaces one of the same id that was not.
+        replaced = {without, *(worker.worker_id for worker in workers)}
+        invalid = [record for record in self._invalid if _id_of(record) not in replaced]
+        records += invalid
         try:
             # It waits for a disk.
             await asyncio.to_thread(self._store.save, records)
         except OSError as error:
             raise Unavailable(f"the registrations cannot be stored: {error.strerror}") from error
+        self._invalid = invalid
+
+
+def _id_of(record: Record) -> str:
+    return str(record.document.get("worker_id"))
 
 
 async def _close_when_idle(worker: Worker) -> None:

@@ -80,6 +80,8 @@ class Worker:
         self._running = 0
         # Set when somebody wants the worker to be looked at before its time.
         self.attention = asyncio.Event()
+        # Set once it was looked at for the first time.
+        self.seen = asyncio.Event()
         # Replaced or removed: gets nothing new.
         self.retired = False
         # Set while nothing runs on this registration.
@@ -161,6 +163,7 @@ class Worker:
     def looked_at(self, probe: LastProbe, *, status_changed: bool) -> None:
         """A probe or check ended and was noted in `health`."""
         self.last_probe = probe
+        self.seen.set()
         self._changed(not status_changed)
 
     def drain(self) -> None:

@@ -75,6 +75,13 @@ def test_keys(product: Product) -> None:
     assert made["key"] not in json.dumps(listed)
 
 
+def test_keys_of_an_account_that_is_not_there_are_an_error(product: Product) -> None:
+    assert product.command("keys", "list", "--account", product.account()) == []
+    shown = product.run("keys", "list", "--account", "nosuch", "--json")
+    assert (shown.code, shown.out) == (1, "")
+    assert shown.err == "speedinfer: there is no account nosuch\n"
+
+
 def test_a_key_is_nowhere_but_in_the_answer(product: Product) -> None:
     secret = product.key(product.account())[18:]
     for path in [product.log(name) for name in ("billing", "router", "edge")] + list(product.data_dir.rglob("*")):
@@ -100,6 +107,19 @@ def test_prices_are_versions(product: Product) -> None:
     assert later["bounds"]["max_output_tokens"] == 2048
     listed = product.command("prices", "list", "--model", "acme/priced")
     assert {price["version"] for price in listed} >= {first["version"]}
+
+
+def test_people_see_tiers_and_bounds_as_text(product: Product) -> None:
+    shown = product.run(
+        *("prices", "set", "acme/tiered", "--prompt", "0.20", "--completion", "0.60", "--max-output-tokens", "64"),
+        *("--tier", "128000:0.40:1.20:0.10"),
+    )
+    assert shown.code == 0, shown.err
+    assert (
+        "from 128000 prompt tokens: prompt 0.400000000, cached prompt 0.100000000, completion 1.200000000" in shown.out
+    )
+    assert "max_output_tokens 64" in shown.out
+    assert not set("{}'") & set(shown.out)
 
 
 def test_a_cached_price_above_the_prompt_price_is_refused(product: Product) -> None:
@@ -210,6 +230,19 @@ def test_secrets_of_a_worker_are_not_shown(product: Product, upstream: Upstream)
     assert "***" in shown
 
 
+def test_numbers_of_a_registration_come_back_as_they_were(product: Product, upstream: Upstream) -> None:
+    registration = upstream.registration("numbered", connect_timeout_s=2.5, weight=3)
+    registration["runtime_metadata"] = {"gpus": 8}
+    product.register(registration)
+    shown = product.run("workers", "show", "numbered", "--json")
+    listed = product.run("workers", "list", "--json")
+    product.command("workers", "remove", "numbered")
+    assert '"weight":3,' in shown.out or '"weight":3}' in shown.out
+    assert '"connect_timeout_s":2.5' in shown.out
+    assert '"gpus":8}' in shown.out
+    assert '"gpus":8}' in listed.out
+
+
 def test_people_get_tables(product: Product) -> None:
     account_id = product.account()
     shown = product.run("accounts", "list")
@@ -235,3 +268,20 @@ def test_doctor_finds_nothing_wrong(product: Product) -> None:
     assert {"settings", "admin token", "database", "billing", "router", "edge", "worker scripted-1"} <= {
         check["check"] for check in found["checks"]
     }
+
+
+def test_doctor_warns_of_a_drained_worker_that_does_not_answer(product: Product, upstream: Upstream) -> None:
+    product.register(upstream.registration("leaving") | {"runtime_endpoint": "http://127.0.0.1:1/v1"})
+    try:
+        product.command("workers", "drain", "leaving", "--wait", "5s")
+        found = {check["check"]: check for check in product.command("doctor")["checks"]}
+        shown = product.run("doctor")
+    finally:
+        product.command("workers", "remove", "leaving")
+    # Nothing new goes there, so it is not wrong; but it is not passed over.
+    assert shown.code == 0
+    assert (found["worker leaving"]["ok"], found["worker leaving"]["warning"]) == (True, True)
+    assert "draining: " in found["worker leaving"]["detail"]
+    assert not found["worker scripted-1"]["warning"]
+    [line] = [line for line in shown.out.splitlines() if line.startswith("worker leaving")]
+    assert "warning" in line

@@ -49,7 +49,9 @@ def test_every_module_says_what_it_is() -> None:
 
 
 def test_init_files_are_empty() -> None:
-    assert [path for path in ours("services", "tests") if path.name == "__init__.py" and path.stat().st_size] == []
+    # The stand-in for the LLM API has the shape of a package that is not ours.
+    inits = [path for path in ours("services", "tests") if path.name == "__init__.py" and "llm_api" not in path.parts]
+    assert [path for path in inits if path.stat().st_size] == []
 
 
 def floats(path: Path) -> Iterator[str]:

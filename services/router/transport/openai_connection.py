@@ -8,6 +8,7 @@ headers never come here.
 import asyncio
 import io
 import re
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ from speedinfer.router.v1.frame_pb2 import (
 from services.router import endpoint
 from services.router.transport.guarded_resolver import GuardedResolver
 from services.router.transport.openai_config import OpenAiConfig
-from services.router.transport.port import Dispatch, WorkerFailure
+from services.router.transport.port import STALE_WITHIN_S, Dispatch, WorkerFailure
 
 MAX_ERROR_BODY_BYTES = 64 * 1024
 ERROR_BODY_TIMEOUT_S = 5.0
@@ -56,6 +57,9 @@ class Connection:
         if config.api_key is not None:
             self._headers["Authorization"] = f"Bearer {config.api_key.get_secret_value()}"
         self._headers |= {name: value.get_secret_value() for name, value in config.headers.items()}
+        # What no text of the worker's may tell anybody: what it is asked with, and where.
+        self.secrets = [value.get_secret_value() for value in (config.api_key, *config.headers.values()) if value]
+        self.secrets.append(parts.netloc)
         self._pooled: aiohttp.ClientSession | None = None
         self._fresh: aiohttp.ClientSession | None = None
 
@@ -91,13 +95,15 @@ class Connection:
         self, method: str, url: str, body: bytes | None, headers: dict[str, str], *, fresh: bool
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         seen = _Connection()
+        started = time.monotonic()
         data: Any = io.BytesIO(body) if body is not None and len(body) > WHOLE_BODY_BYTES else body
         try:
             response = await self._session(fresh).request(
                 method, url, data=data, headers=headers, allow_redirects=False, trace_request_ctx=seen
             )
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise failure_of(error, reused=seen.reused, before_answer=True) from None
+            stale = seen.reused and time.monotonic() - started < STALE_WITHIN_S
+            raise failure_of(error, may_be_stale=stale) from None
         try:
             encoding = response.headers.get("Content-Encoding", "identity").lower()
             if encoding != "identity":
@@ -106,7 +112,7 @@ class Connection:
                 )
             yield response
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise failure_of(error, reused=seen.reused, before_answer=False) from None
+            raise failure_of(error, may_be_stale=False) from None
         finally:
             # Does nothing where the answer was read to its end; else the worker must see that nobody reads any more.
             response.close()
@@ -145,8 +151,10 @@ async def _note_reuse(_session: aiohttp.ClientSession, context: SimpleNamespace,
     context.trace_request_ctx.reused = True
 
 
-def failure_of(error: Exception, *, reused: bool, before_answer: bool) -> WorkerFailure:
-    """What an error of the HTTP client means. The worker's address, which such errors hold, goes nowhere."""
+def failure_of(error: Exception, *, may_be_stale: bool) -> WorkerFailure:
+    """What an error of the HTTP client means. The worker's address, which such errors hold, goes nowhere.
+
+    `may_be_stale`: the connection had been used before, and broke at once, without a byte of an answer."""
     kind = type(error).__name__
     if isinstance(error, aiohttp.ConnectionTimeoutError):
         return WorkerFailure(
@@ -160,7 +168,7 @@ def failure_of(error: Exception, *, reused: bool, before_answer: bool) -> Worker
         FAILURE_REASON_UPSTREAM,
         "the connection to the worker was lost",
         detail=kind,
-        stale_connection=reused and before_answer and isinstance(error, aiohttp.ClientConnectionError | OSError),
+        stale_connection=may_be_stale and isinstance(error, aiohttp.ClientConnectionError | OSError),
         connection_lost=True,
     )
 

@@ -2,23 +2,24 @@
 
 Known shapes: `{"error": {"message", "type", "param", "code"}}`, `{"error": "text"}`, `{"object": "error", "message", ...}` and
 `{"detail": "text" | [{"loc", "msg"}]}`. A text of the worker's reaches the client only where the client is at fault, and then
-without tracebacks and addresses.
+as `safe_text.py` lets it be seen.
 """
 
 import re
 from typing import Any
 
 from speedinfer.router.v1.frame_pb2 import (
+    FAILURE_REASON_INVALID_RESPONSE,
     FAILURE_REASON_OVERLOADED,
     FAILURE_REASON_REJECTED,
     FAILURE_REASON_UPSTREAM,
 )
 
-from services.router.json_members import NotJson, parse
+from services.router.json_members import NotJson, parse, unmarked
+from services.router.safe_text import PLAIN, SafeText
 from services.router.transport.port import WorkerFailure
 
 CONTEXT_LENGTH = "context_length_exceeded"
-MAX_MESSAGE_CHARACTERS = 2000
 MAX_RETRY_AFTER_MS = 60_000
 
 _PASS_THROUGH = frozenset({400, 413, 422})
@@ -30,34 +31,31 @@ _CONTEXT = re.compile(
     r"|exceed.{0,60}(context|max.{0,12}length)",
     re.IGNORECASE | re.DOTALL,
 )
-_TRACEBACK = re.compile(r"(Traceback \(most recent call last\)|File \"[^\"]*\", line \d+).*", re.DOTALL)
-_ADDRESS = re.compile(
-    r"\b[a-z][a-z0-9+.-]{0,30}://\S+|\b(?:\d{1,3}\.){3}\d{1,3}(?::\d+)?\b|\[[0-9a-f:.]{2,45}\](?::\d+)?"
-    r"|\b[a-z][a-z0-9.-]{0,100}:\d{4,5}\b",
-    re.IGNORECASE,
-)
-_CREDENTIAL = re.compile(r"\b(Bearer\s+\S+|sk-[A-Za-z0-9_-]{8,})", re.IGNORECASE)
 
 
-def from_status(status: int, body: bytes, retry_after: str | None = None) -> WorkerFailure:
+def from_status(status: int, body: bytes, retry_after: str | None = None, safe: SafeText = PLAIN) -> WorkerFailure:
     """What an HTTP answer other than a success means. `body` is its (bounded) body."""
-    try:
-        value = parse(body)
-    except NotJson:
-        value = None
-    return _failure(status, value, retry_after)
+    return _failure(status, _value(body), retry_after, safe)
 
 
-def from_frame(value: Any, first: bool) -> WorkerFailure | None:
+def from_frame(value: Any, first: bool, safe: SafeText = PLAIN) -> WorkerFailure | None:
     """The failure that a parsed frame (or a whole answer with a success status) speaks of; None if it is no error.
 
     `first`: nothing came before it, so that a numeric code in it stands for the status that the worker could not send."""
-    if not is_error(value):
-        return None
+    return _from_error(value, first, safe) if is_error(value) else None
+
+
+def from_event(data: bytes, first: bool, safe: SafeText = PLAIN) -> WorkerFailure:
+    """The failure that an event named `error` is, whatever it holds."""
+    value = _value(data)
+    return _from_error(value if isinstance(value, dict) else {}, first, safe)
+
+
+def _from_error(value: dict[str, Any], first: bool, safe: SafeText) -> WorkerFailure:
     body = _inner(value)
     status = _number(body.get("code")) or _number(value.get("code")) or _number(body.get("status"))
     if first and status:
-        return _failure(status, value, None)
+        return _failure(status, value, None, safe)
     return WorkerFailure(
         FAILURE_REASON_UPSTREAM, "the worker reported an error while it was answering", detail="error frame"
     )
@@ -67,7 +65,7 @@ def is_error(value: Any) -> bool:
     """Whether a JSON object is an error rather than a part of an answer."""
     if not isinstance(value, dict):
         return False
-    if value.get("error") or value.get("object") == "error" or value.get("type") == "error":
+    if value.get("error") is not None or value.get("object") == "error" or value.get("type") == "error":
         return True
     if "choices" in value or "data" in value or "usage" in value:
         return False
@@ -76,9 +74,9 @@ def is_error(value: Any) -> bool:
     )
 
 
-def _failure(status: int, value: Any, retry_after: str | None) -> WorkerFailure:
+def _failure(status: int, value: Any, retry_after: str | None, safe: SafeText) -> WorkerFailure:
     if status in _PASS_THROUGH or status == 501:
-        message, param, code = _reason(value)
+        message, param, code = _reason(value, safe)
         if not code and _CONTEXT.search(message):
             code = CONTEXT_LENGTH
         return WorkerFailure(
@@ -99,6 +97,21 @@ def _failure(status: int, value: Any, retry_after: str | None) -> WorkerFailure:
             counts_against_worker=False,
             retry_after_ms=_milliseconds(retry_after),
         )
+    if status < 300:
+        # It may well have done the work, but not as was asked.
+        return WorkerFailure(
+            FAILURE_REASON_INVALID_RESPONSE,
+            f"the worker answered with status {status} where only 200 is an answer",
+            detail=f"status {status}",
+        )
+    if status < 400:
+        return WorkerFailure(
+            FAILURE_REASON_UPSTREAM,
+            f"the worker sends the gateway elsewhere (status {status}), and redirects are not followed;"
+            " its operator has to look at its registration",
+            detail=f"status {status}",
+            counts_against_worker=False,
+        )
     if status < 500:
         # The gateway's address, path or credentials for this worker are wrong: not the client's fault, nor a broken worker.
         return WorkerFailure(
@@ -115,7 +128,14 @@ def _inner(value: dict[str, Any]) -> dict[str, Any]:
     return error if isinstance(error, dict) else value
 
 
-def _reason(value: Any) -> tuple[str, str, str]:
+def _value(body: bytes) -> Any:
+    try:
+        return parse(unmarked(body))
+    except NotJson:
+        return None
+
+
+def _reason(value: Any, safe: SafeText) -> tuple[str, str, str]:
     """Message, param and code of an error body; empty where it has none."""
     if not isinstance(value, dict):
         return "", "", ""
@@ -131,8 +151,8 @@ def _reason(value: Any) -> tuple[str, str, str]:
         param = param or place
     return (
         safe(message),
-        safe(param)[:200] if isinstance(param, str) else "",
-        code if isinstance(code, str) and re.fullmatch(r"[A-Za-z][\w.-]{0,99}", code) else "",
+        safe(param, 200) if isinstance(param, str) else "",
+        code if isinstance(code, str) and re.fullmatch(r"[A-Za-z][\w.-]{0,99}", code) and safe(code) == code else "",
     )
 
 
@@ -151,13 +171,6 @@ def _detail(detail: Any) -> tuple[str, str]:
             places.append(".".join(parts))
             texts.append(f"{places[-1]}: {problem['msg']}" if parts else problem["msg"])
     return "; ".join(texts), next((place for place in places if place), "")
-
-
-def safe(text: str) -> str:
-    """A worker's text as a client may see it: no traceback, address or credential, and bounded."""
-    text = _TRACEBACK.sub("", text[: 4 * MAX_MESSAGE_CHARACTERS])
-    text = _CREDENTIAL.sub("***", text)
-    return _ADDRESS.sub("***", text)[:MAX_MESSAGE_CHARACTERS].strip()
 
 
 def _number(code: Any) -> int | None:

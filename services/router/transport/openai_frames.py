@@ -12,6 +12,7 @@ from speedinfer.common.v1.operation_pb2 import OPERATION_EMBEDDING, Operation
 from speedinfer.router.v1.frame_pb2 import FAILURE_REASON_INVALID_RESPONSE
 
 from services.router import json_members, usage
+from services.router.safe_text import PLAIN, SafeText
 from services.router.transport import openai_errors
 from services.router.transport.port import Chunk, WorkerFailure
 
@@ -22,20 +23,26 @@ _CONTENT = ("content", "tool_calls", "reasoning_content", "reasoning", "refusal"
 # Workers name what they think aloud in many ways.
 _CONTENT_PREFIXES = ("reasoning", "thinking")
 _NOTHING: Mapping[int, str] = {}
+# A frame without choices that holds nothing else is about usage alone.
+_USAGE_AND_IDENTITY = frozenset({
+    "choices", "created", "id", "model", "object", "service_tier", "system_fingerprint", "timings", "usage",
+})  # fmt: skip
 
 
 class FrameReader:
     """Reads the frames of one stream."""
 
-    def __init__(self, model: str) -> None:
+    def __init__(self, model: str, safe: SafeText = PLAIN) -> None:
         self._model = model
+        self._safe = safe
         self._model_json = json.dumps(model).encode()
         self._first = True
 
     def read(self, text: bytes) -> Chunk:
         """The chunk that a frame's data (not `[DONE]`) is. WorkerFailure if it is an error or no frame at all."""
+        text = json_members.unmarked(text)
         frame = _object(text)
-        failure = openai_errors.from_frame(frame, self._first)
+        failure = openai_errors.from_frame(frame, self._first, self._safe)
         if failure is not None:
             raise failure
         self._first = False
@@ -52,20 +59,26 @@ class FrameReader:
         if "usage" not in frame:
             return Chunk(text, content, finished)
         counts = usage.from_openai(frame["usage"])
+        payload, usage_frame = _part(text, frame)
         return Chunk(
-            payload=json_members.replace(text, {"usage": None}) if choices else None,
+            payload=payload,
             content=content,
             finished=finished,
             usage=counts,
             usage_choice=_choice(choices),
-            usage_frame=text if counts is not None else None,
+            usage_frame=usage_frame if counts is not None else None,
         )
 
+    def read_error(self, data: bytes) -> WorkerFailure:
+        """The failure that an event named `error` is."""
+        return openai_errors.from_event(data, self._first, self._safe)
 
-def read_whole(text: bytes, model: str, operation: Operation.ValueType) -> Chunk:
+
+def read_whole(text: bytes, model: str, operation: Operation.ValueType, safe: SafeText = PLAIN) -> Chunk:
     """The chunk that a whole answer is. WorkerFailure if it is an error or no answer at all."""
+    text = json_members.unmarked(text)
     answer = _object(text)
-    failure = openai_errors.from_frame(answer, True)
+    failure = openai_errors.from_frame(answer, True, safe)
     if failure is not None:
         raise failure
     served = answer.get("model")
@@ -94,6 +107,18 @@ def _object(text: bytes) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise invalid("no JSON object")
     return value
+
+
+def _part(text: bytes, frame: dict[str, Any]) -> tuple[bytes | None, bytes]:
+    """A frame with a member `usage` as it is relayed (None: nothing is left), and as the usage frame is made from it.
+
+    What a frame without choices says besides goes on at once, and not a second time with the usage."""
+    if frame.get("choices"):
+        return json_members.replace(text, {"usage": None}), text
+    others = [name for name, value in frame.items() if value is not None and name not in _USAGE_AND_IDENTITY]
+    if not others:
+        return None, text
+    return json_members.replace(text, {"usage": None}), json_members.replace(text, dict.fromkeys(others))
 
 
 def _look(choices: list[Any], part: str) -> tuple[bool, Mapping[int, str]]:

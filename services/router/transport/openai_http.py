@@ -16,12 +16,13 @@ from speedinfer.router.v1.fleet_pb2 import Feature
 from speedinfer.router.v1.frame_pb2 import FAILURE_REASON_INVALID_RESPONSE
 
 from services.common.settings import RouterLimits
+from services.router.safe_text import SafeText
 from services.router.transport import openai_body, openai_errors, openai_fields, openai_frames
 from services.router.transport.openai_check import Check, Learned
 from services.router.transport.openai_config import OpenAiConfig
 from services.router.transport.openai_connection import Connection, read_bounded, read_error
 from services.router.transport.port import Accepted, Activity, Dispatch, Done, Event, Finding, WorkerFailure
-from services.router.transport.sse_parser import LineTooLong, SseParser
+from services.router.transport.sse_parser import LineTooLong, SseEvent, SseParser
 
 PATHS: dict[Operation.ValueType, str] = {
     OPERATION_CHAT_COMPLETION: "/chat/completions",
@@ -44,6 +45,7 @@ class OpenAiTransport:
         self._runtime = runtime
         self._limits = limits
         self._connection = Connection(endpoint, config)
+        self._safe = SafeText(self._connection.secrets)
         self._learned = Learned.before_check(config, runtime)
 
     @property
@@ -82,19 +84,19 @@ class OpenAiTransport:
         async with self._connection.post(PATHS[dispatch.operation], body, dispatch) as response:
             if response.status != 200:
                 retry_after = response.headers.get("Retry-After")
-                raise openai_errors.from_status(response.status, await read_error(response), retry_after)
+                raise openai_errors.from_status(response.status, await read_error(response), retry_after, self._safe)
             if not dispatch.stream:
                 _expect(response, streaming=False)
                 yield Accepted(ignored)
                 text = await read_bounded(response, self._limits.max_answer_bytes)
-                yield openai_frames.read_whole(text, dispatch.model, dispatch.operation)
+                yield openai_frames.read_whole(text, dispatch.model, dispatch.operation, self._safe)
                 return
             if response.content_type == "application/json" and "Content-Type" in response.headers:
                 # Some servers answer an error so, with a success status; anything else is no stream.
                 await self._refuse_whole(response)
             _expect(response, streaming=True)
             yield Accepted(ignored)
-            reader = _StreamReader(dispatch.model, self._limits.max_line_bytes)
+            reader = _StreamReader(dispatch.model, self._limits.max_line_bytes, self._safe)
             while data := await response.content.readany():
                 for event in reader.feed(data):
                     yield event
@@ -104,33 +106,33 @@ class OpenAiTransport:
     async def _refuse_whole(self, response: aiohttp.ClientResponse) -> None:
         text = await read_bounded(response, self._limits.max_answer_bytes)
         # An error is raised by the reading itself.
-        openai_frames.FrameReader("").read(text)
+        openai_frames.FrameReader("", self._safe).read(text)
         raise openai_frames.invalid("a whole answer where a stream was asked for")
 
 
 class _StreamReader:
     """Bytes of a stream -> its events."""
 
-    def __init__(self, model: str, max_line_bytes: int) -> None:
+    def __init__(self, model: str, max_line_bytes: int, safe: SafeText) -> None:
         self._parser = SseParser(max_line_bytes)
-        self._frames = openai_frames.FrameReader(model)
+        self._frames = openai_frames.FrameReader(model, safe)
 
     def feed(self, data: bytes) -> Iterator[Event]:
         """What `data` completes; bytes that complete nothing still show that the worker is alive."""
         try:
-            texts = self._parser.feed(data)
+            events = self._parser.feed(data)
         except LineTooLong:
             raise openai_frames.invalid("a line over the bound") from None
-        if not texts:
+        if not events:
             yield _ACTIVITY
-        for text in texts:
-            yield self._event(text)
+        for event in events:
+            yield self._read(event)
 
     def finish(self) -> Iterator[Event]:
         """What the end of the stream completes."""
-        for text in self._parser.finish():
+        for last in self._parser.finish():
             try:
-                event = self._event(text)
+                event = self._read(last)
             except WorkerFailure as failure:
                 if failure.reason == FAILURE_REASON_INVALID_RESPONSE:
                     # The stream ended in the middle of an event. What came before decides how the answer ended.
@@ -138,8 +140,10 @@ class _StreamReader:
                 raise
             yield event
 
-    def _event(self, text: bytes) -> Event:
-        return _DONE if text.strip() == openai_frames.DONE else self._frames.read(text)
+    def _read(self, event: SseEvent) -> Event:
+        if event.name.strip().lower() == b"error":
+            raise self._frames.read_error(event.data)
+        return _DONE if event.data.strip() == openai_frames.DONE else self._frames.read(event.data)
 
 
 def _expect(response: aiohttp.ClientResponse, *, streaming: bool) -> None:

@@ -98,6 +98,10 @@ class Done:
 Event = Accepted | Chunk | Activity | Done
 
 
+# A kept connection that had gone stale says so at once. A worker that breaks off later may have taken the request.
+STALE_WITHIN_S = 0.25
+
+
 class WorkerFailure(Exception):
     """A worker did not answer as it should. `message` is safe to show; `detail` is for operators only."""
 
@@ -125,7 +129,7 @@ class WorkerFailure(Exception):
         self.try_another = try_another
         # False for the client's faults (4xx) and back-pressure (429, 503): the circuit breaker does not count them.
         self.counts_against_worker = counts_against_worker
-        # A reused connection had been closed by the worker and no byte of an answer came: once more, at once, same worker.
+        # A reused connection turned out within STALE_WITHIN_S to have been closed by the worker: once more, same worker.
         self.stale_connection = stale_connection
         # The connection broke, and nothing was said: an answer that was already complete stays so.
         self.connection_lost = connection_lost

@@ -1,10 +1,20 @@
-"""The grammar of server-sent events: bytes in, the events' data out. Pure; the OpenAI transport imports it.
+"""The grammar of server-sent events: bytes in, events out. Pure; the OpenAI transport imports it.
 
-Right for every split of the bytes, with CR, LF or CRLF. Comments and the fields `event`, `id` and `retry` yield nothing.
+Right for every split of the bytes, with CR, LF or CRLF. Comments and the fields `id` and `retry` yield nothing.
 Invariant: what is held is at most one line and one event, each below the bound.
 """
 
+from typing import NamedTuple
+
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+class SseEvent(NamedTuple):
+    """One event."""
+
+    data: bytes
+    # The field `event`; empty where there was none.
+    name: bytes = b""
 
 
 class LineTooLong(Exception):
@@ -19,12 +29,13 @@ class SseParser:
         self._line = bytearray()
         self._data: list[bytes] = []
         self._data_bytes = 0
+        self._name = b""
         self._first = True
         # The last byte was a CR, which ended its line: an LF that follows belongs to it.
         self._after_cr = False
 
-    def feed(self, data: bytes) -> list[bytes]:
-        """The data of every event that `data` completes, in order; events without data are none."""
+    def feed(self, data: bytes) -> list[SseEvent]:
+        """Every event that `data` completes, in order; events without data are none."""
         if not data:
             return []
         if self._after_cr and data[0] == 0x0A:
@@ -39,7 +50,7 @@ class SseParser:
             self._after_cr = False
         lines = data.split(b"\n")
         rest = lines.pop()
-        events: list[bytes] = []
+        events: list[SseEvent] = []
         for line in lines:
             if self._line:
                 self._grow(line)
@@ -52,9 +63,9 @@ class SseParser:
             self._grow(rest)
         return events
 
-    def finish(self) -> list[bytes]:
+    def finish(self) -> list[SseEvent]:
         """What the end of the stream completes: the last event where its blank line is missing."""
-        events: list[bytes] = []
+        events: list[SseEvent] = []
         if self._line:
             self._take(bytes(self._line), events)
             self._line.clear()
@@ -66,7 +77,7 @@ class SseParser:
             raise LineTooLong
         self._line += part
 
-    def _take(self, line: bytes, events: list[bytes]) -> None:
+    def _take(self, line: bytes, events: list[SseEvent]) -> None:
         if self._first:
             self._first = False
             line = line.removeprefix(_BYTE_ORDER_MARK)
@@ -76,7 +87,8 @@ class SseParser:
                 self._data = []
                 self._data_bytes = 0
                 if data:
-                    events.append(data)
+                    events.append(SseEvent(data, self._name))
+            self._name = b""
         elif line.startswith(b"data"):
             value = line[4:]
             if value[:1] == b":":
@@ -87,3 +99,5 @@ class SseParser:
             if self._data_bytes > self._max:
                 raise LineTooLong
             self._data.append(value)
+        elif line.startswith(b"event:"):
+            self._name = line[6:].removeprefix(b" ")

@@ -1,13 +1,14 @@
 """What Triton's refusals mean: from a status and its text to a WorkerFailure. Pure; imported by the Triton transport.
 
 Invariant: nothing of a worker's inside (tracebacks, file names, addresses) is in `message`. Only a refusal that is about
-the client's own request is passed on in its own words, after everything that looks like a traceback is cut off.
+the client's own request is passed on in its own words, as `safe_text.py` lets them be seen.
 """
 
 import re
 
 from speedinfer.router.v1 import frame_pb2
 
+from services.router.safe_text import PLAIN, SafeText
 from services.router.transport.port import WorkerFailure
 
 MAX_TEXT = 500
@@ -55,27 +56,17 @@ _ABOUT_REQUEST = re.compile(
 _BREAKDOWN = re.compile(
     r"fail|exception|traceback|cuda|memory|internal|executor|assert|nullptr|crash|broken|decoupled mode", re.IGNORECASE
 )
-# A traceback as Python prints it, as pybind11 appends it, and lines that name a source file.
-_TRACEBACK = re.compile(r"Traceback \(most recent call last\)|(^|\n)\s*At:\s*\n|(^|\n)\s*File \"", re.IGNORECASE)
-_PLACE = re.compile(
-    r"(?:(?<=\s)|^)(?:/[\w.+-]+){2,}(?:[:(]\d+\)?)?|\b(?:\d{1,3}\.){3}\d{1,3}(?::\d+)?|\b\w+://\S+"
-    r"|\bBearer\s+\S+|\bsk-[\w-]{8,}",
-    re.IGNORECASE,
-)
 _REQUEST_ID = re.compile(r"^\s*\[request id: [^\]]*\]\s*")
 
 
-def clean(text: str) -> str:
-    """A worker's text without tracebacks, file names and addresses; may be empty."""
-    found = _TRACEBACK.search(text)
-    cut = text[: found.start()] if found else text
-    cut = _PLACE.sub("...", _REQUEST_ID.sub("", cut))
-    return " ".join(cut.split())[:MAX_TEXT].strip(" ,:;")
+def clean(text: str, safe: SafeText = PLAIN) -> str:
+    """A worker's text in one line, without its inside; may be empty."""
+    return " ".join(safe(_REQUEST_ID.sub("", text)).split())[:MAX_TEXT].strip(" ,:;")
 
 
-def refused(code: str, text: str) -> WorkerFailure:
+def refused(code: str, text: str, safe: SafeText = PLAIN) -> WorkerFailure:
     """What the server, or the model in it, said. `code` is a gRPC status name, empty where only a text came."""
-    words = clean(text)
+    words = clean(text, safe)
     detail = f"{code or 'error without a code'}: {words}"
     if _TOO_LONG.search(words) and code in ("", "INVALID_ARGUMENT", "INTERNAL", "OUT_OF_RANGE"):
         return rejected(words, code="context_length_exceeded", detail=detail)

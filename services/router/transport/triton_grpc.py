@@ -14,6 +14,7 @@ from typing import Any
 import grpc
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
+from services.router.safe_text import PLAIN, SafeText
 from services.router.transport.port import Dispatch, WorkerFailure
 from services.router.transport.triton_errors import (
     answer_too_large,
@@ -56,8 +57,10 @@ class TritonGrpc:
         headers: Sequence[tuple[str, str]],
         connect_timeout_s: float,
         max_answer_bytes: int,
+        safe: SafeText = PLAIN,
     ) -> None:
         self.target = target
+        self._safe = safe
         self._headers = tuple((name.lower(), value) for name, value in headers)
         self._max_answer_bytes = max_answer_bytes
         options: list[tuple[str, Any]] = [
@@ -120,7 +123,7 @@ class TritonGrpc:
                 if message is grpc.aio.EOF:
                     return
                 if message.error_message:
-                    raise refused("", message.error_message)
+                    raise refused("", message.error_message, self._safe)
                 response = message.infer_response
                 ended = _FINAL in response.parameters and response.parameters[_FINAL].bool_param
                 if response.outputs:
@@ -156,7 +159,7 @@ class TritonGrpc:
         # The same words come from the server for a request that is too large; the bound tells whose they are.
         if code == "RESOURCE_EXHAUSTED" and f"vs. {self._max_answer_bytes})" in details:
             return answer_too_large(self._max_answer_bytes)
-        return refused(code, details)
+        return refused(code, details, self._safe)
 
 
 async def _see_off(call: Any) -> None:

@@ -5,6 +5,7 @@ Answers are bounded, redirects not followed, the environment's proxies not used,
 generation: closing the connection is all that HTTP has, and Triton notices it when it writes next, if at all.
 """
 
+import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,8 +14,9 @@ from urllib.parse import quote
 import aiohttp
 import orjson
 
-from services.router.transport.port import Dispatch, WorkerFailure
-from services.router.transport.sse_parser import LineTooLong, SseParser
+from services.router.safe_text import PLAIN, SafeText
+from services.router.transport.port import STALE_WITHIN_S, Dispatch, WorkerFailure
+from services.router.transport.sse_parser import LineTooLong, SseEvent, SseParser
 from services.router.transport.triton_errors import (
     HTTP_CODES,
     answer_too_large,
@@ -56,7 +58,9 @@ class TritonHttp:
         connect_timeout_s: float,
         max_line_bytes: int,
         max_answer_bytes: int,
+        safe: SafeText = PLAIN,
     ) -> None:
+        self._safe = safe
         self._base = endpoint.rstrip("/") + "/v2"
         self._headers = list(headers)
         self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout_s)
@@ -116,13 +120,13 @@ class TritonHttp:
             try:
                 async for data in response.content.iter_chunked(_READ_BYTES):
                     for event in parser.feed(data):
-                        yield _event(event, datatypes)
+                        yield self._outputs(event, datatypes)
             except LineTooLong:
                 raise answer_too_large(self._max_line_bytes) from None
             except (aiohttp.ClientError, OSError) as error:
                 raise unreachable(f"HTTP: {type(error).__name__} in the middle of an answer") from None
             for event in parser.finish():
-                yield _event(event, datatypes)
+                yield self._outputs(event, datatypes)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -168,7 +172,15 @@ class TritonHttp:
         request = self._session(fresh=dispatch.fresh_connection).post(
             self._base + path, data=orjson.dumps(body), headers=headers, allow_redirects=False, trace_request_ctx=notes
         )
-        return _Answer(request, notes, self._read)
+        return _Answer(request, notes, self._read, self._safe)
+
+    def _outputs(self, event: SseEvent, datatypes: Mapping[str, str]) -> Outputs:
+        if event.name.strip().lower() == b"error":
+            raise refused("", _error_text(event.data), self._safe)
+        frame = _loads(event.data)
+        if isinstance(frame, dict) and frame.get("error") is not None:
+            raise refused("", str(frame["error"]), self._safe)
+        return from_generate(frame, datatypes)
 
     @staticmethod
     async def _read(response: aiohttp.ClientResponse, limit_bytes: int) -> bytes:
@@ -183,14 +195,16 @@ class TritonHttp:
 class _Answer:
     """A response with a success status, as a context; anything else is a WorkerFailure. Leaving early drops it."""
 
-    def __init__(self, request: Any, notes: Mapping[str, bool], read: Any) -> None:
-        self._request, self._notes, self._read = request, notes, read
+    def __init__(self, request: Any, notes: Mapping[str, bool], read: Any, safe: SafeText) -> None:
+        self._request, self._notes, self._read, self._safe = request, notes, read, safe
 
     async def __aenter__(self) -> aiohttp.ClientResponse:
+        started = time.monotonic()
         try:
             response: aiohttp.ClientResponse = await self._request.__aenter__()
         except (aiohttp.ClientError, OSError) as error:
-            raise _connection_failure(error, reused=self._notes.get("reused", False)) from None
+            stale = self._notes.get("reused", False) and time.monotonic() - started < STALE_WITHIN_S
+            raise _connection_failure(error, may_be_stale=stale) from None
         self._response = response
         if response.status == 200:
             return response
@@ -202,7 +216,9 @@ class _Answer:
             response.close()
         # An error that is the first response of a stream comes as an event, and Triton answers 400 whatever its kind.
         told = not content.startswith(b"data:")
-        raise refused(HTTP_CODES.get(response.status, "INTERNAL") if told else "", _error_text(content))
+        if response.status < 400:
+            raise invalid_response(f"status {response.status}")
+        raise refused(HTTP_CODES.get(response.status, "INTERNAL") if told else "", _error_text(content), self._safe)
 
     async def __aexit__(self, *_: object) -> None:
         # Not `release`: what was not read to its end must not be read by the next request.
@@ -212,12 +228,12 @@ class _Answer:
             self._response.close()
 
 
-def _connection_failure(error: Exception, *, reused: bool = False) -> WorkerFailure:
+def _connection_failure(error: Exception, *, may_be_stale: bool = False) -> WorkerFailure:
     if isinstance(error, TimeoutError):
         return connect_timeout()
     failure = unreachable(f"HTTP: {type(error).__name__}")
-    # An idle connection that the worker had closed: no byte of an answer came.
-    failure.stale_connection = reused and isinstance(error, aiohttp.ServerDisconnectedError)
+    # An idle connection that the worker had closed, as it showed at once: no byte of an answer came.
+    failure.stale_connection = may_be_stale and isinstance(error, aiohttp.ServerDisconnectedError)
     return failure
 
 
@@ -243,13 +259,6 @@ def _loads(content: bytes) -> Any:
         return orjson.loads(content)
     except orjson.JSONDecodeError:
         raise invalid_response("an answer that is not JSON") from None
-
-
-def _event(data: bytes, datatypes: Mapping[str, str]) -> Outputs:
-    frame = _loads(data)
-    if isinstance(frame, dict) and frame.get("error"):
-        raise refused("", str(frame["error"]))
-    return from_generate(frame, datatypes)
 
 
 def _error_text(content: bytes) -> str:

@@ -10,6 +10,7 @@ from contextlib import aclosing
 from typing import Any
 from urllib.parse import urlsplit
 
+from services.router.safe_text import SafeText
 from services.router.transport.port import Dispatch
 from services.router.transport.triton_config import TritonConfig
 from services.router.transport.triton_grpc import TritonGrpc
@@ -27,6 +28,9 @@ class TritonLink:
 
     def __init__(self, endpoint: str, config: TritonConfig, *, max_line_bytes: int, max_answer_bytes: int) -> None:
         headers = [(name, value.get_secret_value()) for name, value in config.headers.items()]
+        target, secure = grpc_target(endpoint, config.grpc_endpoint)
+        # What no text of the server's may tell anybody: what it is asked with, and where.
+        safe = SafeText([*(value for _, value in headers), urlsplit(endpoint).netloc, target])
         self._protocol = config.protocol
         self._connect_timeout_s = config.connect_timeout_s
         self.http = TritonHttp(
@@ -35,9 +39,9 @@ class TritonLink:
             connect_timeout_s=config.connect_timeout_s,
             max_line_bytes=max_line_bytes,
             max_answer_bytes=max_answer_bytes,
+            safe=safe,
         )
         self._grpc: TritonGrpc | None = None
-        target, secure = grpc_target(endpoint, config.grpc_endpoint)
         if target and config.protocol != "http":
             self._grpc = TritonGrpc(
                 target,
@@ -45,6 +49,7 @@ class TritonLink:
                 headers=headers,
                 connect_timeout_s=config.connect_timeout_s,
                 max_answer_bytes=max_answer_bytes,
+                safe=safe,
             )
         self.uses_grpc = False
 

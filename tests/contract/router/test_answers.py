@@ -122,8 +122,8 @@ async def test_usage_so_far_is_sent_before_the_end(gateway: Gateway, worker: Fak
     worker.scripts[MODEL] = scripts.stream(counted, scripts.Pause(0.05), final)
     await gateway.register(worker.url)
     answer = await gateway.generate()
-    assert answer.kinds == ["accepted", "data", "usage", "data", "end"]
-    assert answer.usages[0].usage.completion_tokens == 1
+    assert answer.kinds == ["accepted", "usage", "data", "usage", "data", "end"]
+    assert [each.usage.completion_tokens for each in answer.usages] == [1, 2]
     assert answer.counts == (12, 2)
     assert answer.end is not None
     frame = json.loads(answer.end.usage_frame)

@@ -69,9 +69,10 @@ async def test_another_worker_takes_over_before_content(
     assert answer.counts == (12, 5)
     assert answer.text == "Hello, world! Bye."
     assert answer.accepted[-1].worker_id == "good"
-    assert answer.accepted[-1].attempt == 2
     # A kept connection that closes without a byte may be only stale: such a request is made once more.
-    assert len(worker.requests) == (2 if isinstance(script, list) and isinstance(script[0], Reset | Close) else 1)
+    dispatches = 2 if isinstance(script, list) and isinstance(script[0], Reset | Close) else 1
+    assert answer.accepted[-1].attempt == dispatches + 1
+    assert len(worker.requests) == dispatches
 
 
 @pytest.mark.parametrize(
@@ -172,7 +173,7 @@ async def test_a_bound_of_ours_that_does_not_fit_is_left_out(gateway: Gateway, w
     await gateway.register(worker.url)
     answer = await gateway.generate(output_limit=50, output_limit_is_ours=True)
     assert answer.counts == (90, 1)
-    assert answer.accepted[0].attempt == 1
+    assert answer.accepted[0].attempt == 2
     theirs = failed(await gateway.generate(output_limit=50))
     assert theirs.code == "context_length_exceeded"
     assert [("max_tokens" in request.json) for request in worker.requests] == [True, False, True]
@@ -320,11 +321,40 @@ async def test_a_connection_that_went_stale_is_made_anew(gateway: Gateway, worke
     worker.scripts[MODEL] = lambda _: [Close()] if len(worker.requests) == 2 else good
     answer = await gateway.generate()
     assert answer.counts == (4, 1)
-    assert answer.accepted[0].attempt == 1
+    assert answer.accepted[0].attempt == 2
     assert gateway.router.metrics.stale_connections._value.get() == 1
     # A fresh connection that is closed is a failure, though.
     worker.scripts[MODEL] = [Close()]
     assert failed(await gateway.generate()).reason == frame_pb2.FAILURE_REASON_UPSTREAM
+
+
+async def test_a_worker_that_breaks_off_later_had_the_request(gateway: Gateway, worker: FakeWorker) -> None:
+    await gateway.register(worker.url)
+    assert (await gateway.generate()).counts == (12, 5)
+    worker.scripts[MODEL] = [scripts.Pause(0.4), Reset()]
+    failure = failed(await gateway.generate())
+    assert failure.attempts == 1
+    assert len(worker.requests) == 2
+    assert gateway.router.metrics.stale_connections._value.get() == 0
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "words"),
+    [
+        (201, frame_pb2.FAILURE_REASON_INVALID_RESPONSE, "status 201 where only 200 is an answer"),
+        (204, frame_pb2.FAILURE_REASON_INVALID_RESPONSE, "status 204 where only 200 is an answer"),
+        (307, frame_pb2.FAILURE_REASON_UPSTREAM, "redirects are not followed"),
+        (404, frame_pb2.FAILURE_REASON_UPSTREAM, "does not accept the gateway's requests"),
+    ],
+)
+async def test_a_status_that_is_no_answer_is_called_what_it_is(
+    gateway: Gateway, worker: FakeWorker, status: int, reason: int, words: str
+) -> None:
+    worker.scripts[MODEL] = [scripts.answer(status, b"")]
+    await gateway.register(worker.url)
+    failure = failed(await gateway.generate())
+    assert failure.reason == reason
+    assert words in failure.message
 
 
 async def test_no_worker_and_no_model(gateway: Gateway, worker: FakeWorker) -> None:

@@ -1,6 +1,7 @@
 """The command's surface: where options may stand, exit codes, what goes to which stream, registration files."""
 
 import json
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,24 @@ def test_a_negative_amount_is_no_option(tmp_path: Path) -> None:
     assert "billing does not answer" in shown.stderr
 
 
+def test_a_negative_credit_is_called_that(tmp_path: Path) -> None:
+    shown = run(tmp_path, "accounts", "credit", "acct_1", "-5")
+    assert shown.exit_code == 2
+    assert "must be more than zero" in shown.stderr
+    assert "No such option" not in shown.stderr
+
+
+def test_a_key_that_would_have_ended_already_is_not_made(tmp_path: Path) -> None:
+    shown = run(tmp_path, "keys", "create", "--account", "acct_1", "--expires", "2020-01-01")
+    assert shown.exit_code == 2
+    assert "is past" in shown.stderr
+
+
+def test_it_tells_its_version(tmp_path: Path) -> None:
+    shown = run(tmp_path, "--version")
+    assert (shown.exit_code, shown.stdout) == (0, f"speedinfer {version('speedinfer')}\n")
+
+
 def test_a_settings_file_with_an_unknown_name_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "wrong.toml"
     file.write_text("[edge]\nlisten_on = '127.0.0.1:1'\n")
@@ -133,13 +152,40 @@ def test_a_registration_is_read_as_it_stands() -> None:
     ("value", "said"),
     [
         (REGISTRATION | {"modles": []}, "unknown key 'modles'"),
-        (REGISTRATION | {"supported_models": "acme/model-1"}, "supported_models"),
+        (REGISTRATION | {"supported_models": "acme/model-1"}, "^file: 'supported_models' must be a list of strings$"),
+        (REGISTRATION | {"supported_models": ["acme/model-1", 1]}, "'supported_models' must be a list of strings"),
+        (REGISTRATION | {"runtime_config": []}, "^file: 'runtime_config' must be an object$"),
+        (REGISTRATION | {"runtime_metadata": "free"}, "'runtime_metadata' must be an object"),
+        (REGISTRATION | {"worker_id": 7}, "'worker_id' must be a string"),
+        (REGISTRATION | {"worker_id": None}, "'worker_id' is missing"),
+        ({}, "'worker_id' is missing\nfile: 'runtime' is missing\nfile: 'runtime_endpoint' is missing"),
+        (REGISTRATION | {"runtime_metadata": {"half": "\ud800"}}, "is not valid Unicode"),
         ([REGISTRATION], "is a JSON object"),
     ],
 )
 def test_what_is_wrong_with_a_registration_is_named(value: object, said: str) -> None:
     with pytest.raises(CommandError, match=said):
         workers.parse_registration(value, "file")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"runtime_metadata": {"load": NaN}}', "NaN is no JSON number"),
+        ('{"runtime_metadata": {"load": -Infinity}}', "-Infinity is no JSON number"),
+        ('{"runtime_metadata": {"load": 1e999}}', "1e999 is too large a number"),
+        ('{"runtime_metadata": {"load": 1' + "0" * 400 + "}}", "is too large a number"),
+        ('{"worker_id": "a", "runtime_config": {"weight": 1, "weight": 2}}', "the key 'weight' stands more than once"),
+        ('{"worker_id": "a", "worker_id": "a"}', "the key 'worker_id' stands more than once"),
+        ('{"a":' * 100_000, "nested too deeply"),
+    ],
+)
+def test_what_python_takes_for_json_and_nobody_else_is_refused(text: str, said: str, tmp_path: Path) -> None:
+    for verb in ("register", "check"):
+        shown = run(tmp_path, "workers", verb, "-", stdin=text)
+        assert shown.exit_code == 1
+        assert "standard input is not JSON" in shown.stderr
+        assert said in shown.stderr
 
 
 def test_a_registration_that_is_no_json_is_refused_before_any_call(tmp_path: Path) -> None:

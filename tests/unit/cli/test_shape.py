@@ -141,3 +141,24 @@ def test_a_worker_is_as_in_health_and_its_endpoint_is_for_operators() -> None:
     assert shown["last_probe"] == {"at": "2026-02-02T02:40:00Z", "latency_ms": 1.5, "error": "misconfigured"}
     assert shown["metadata"] == {"backend": "tensorrt-llm"}
     assert shape.worker_detail(detail)["runtime_endpoint"] == "http://triton:8000"
+
+
+def test_whole_numbers_in_free_objects_are_integers_again() -> None:
+    written = {
+        "weight": 2,
+        "timeout": 2.5,
+        "list": [1, {"deep": -3}],
+        "large": 2**53,
+        "text": "1",
+        "yes": True,
+        "no": None,
+    }
+    worker = fleet_pb2.Worker()
+    json_format.ParseDict(written, worker.metadata)
+    detail = registry_pb2.WorkerDetail(worker=worker)
+    json_format.ParseDict(written, detail.runtime_config)
+    shown = shape.worker_detail(detail)
+    for name in ("metadata", "runtime_config"):
+        assert shown[name] == written
+        # 2 == 2.0, so the kinds are looked at, too.
+        assert repr(sorted(shown[name].items())) == repr(sorted(written.items()))

@@ -63,6 +63,13 @@ def test_what_is_no_instant_is_wrong_usage() -> None:
         typed.instant("tomorrow", NOW)
 
 
+def test_what_is_to_come_may_not_be_past() -> None:
+    assert typed.later("1s", NOW) == NOW + timedelta(seconds=1)
+    for text in ("2020-01-01", "2026-01-31T12:00:00Z", "0s"):
+        with pytest.raises(typer.BadParameter, match="is past"):
+            typed.later(text, NOW)
+
+
 def test_names_are_split_at_commas() -> None:
     assert typed.names("a/b, c ,,d") == ["a/b", "c", "d"]
     assert typed.names(None) == []

@@ -41,6 +41,16 @@ def test_other_text_is_refused(text: str) -> None:
         parse_usd(text)
 
 
+@pytest.mark.parametrize("text", ["9223372036.854775808", "9999999999", "99999999999999999999", "-" + "9" * 5000])
+def test_what_is_too_large_is_called_that(text: str) -> None:
+    with pytest.raises(MoneyError, match="is too large: an amount is at most 9223372036 USD"):
+        parse_usd(text)
+
+
+def test_zeros_in_front_make_no_amount_large() -> None:
+    assert parse_usd("0" * 5000 + "7") == 7_000_000_000
+
+
 @pytest.mark.parametrize(
     "money",
     [

@@ -58,6 +58,8 @@ COMPLETE: list[tuple[str, list[dict[str, Any]], Usage]] = [
     ("in two parts", [{"choices": [], "usage": {"prompt_tokens": 8}}, choice(), STOP, {"usage": {"completion_tokens": 3}}],
      Usage(8, None, 3)),
     ("cached", [choice(), STOP, {"usage": counts(prompt_tokens_details={"cached_tokens": 4})}], Usage(10, 4, 5)),
+    ("more cached than asked", [choice(), STOP, {"usage": counts(prompt_tokens_details={"cached_tokens": 11})}],
+     Usage(10, 10, 5)),
     ("null details", [choice(), STOP, {"usage": counts(prompt_tokens_details=None)}], Usage(10, None, 5)),
     ("malformed, then well", [choice(usage=counts("1", 1)), STOP, {"usage": counts()}], Usage(10, None, 5)),
     ("usage before the end", [choice(usage=counts()), STOP], Usage(10, None, 5)),
@@ -83,6 +85,8 @@ INCOMPLETE: list[tuple[str, list[dict[str, Any]], Any]] = [
     ("cancelled", [choice("", reason="cancelled"), {"usage": counts()}], UPSTREAM),
     ("timeout", [choice("", reason="timeout"), {"usage": counts()}], UPSTREAM),
     ("error", [choice("", reason="error"), {"usage": counts()}], UPSTREAM),
+    ("loud abort", [choice("", reason="ABORT"), {"usage": counts()}], UPSTREAM),
+    ("loud error", [choice("", reason="Error"), {"usage": counts()}], UPSTREAM),
     ("empty reason", [choice("", reason=""), {"usage": counts()}], UPSTREAM),
     ("no usage", [choice(), STOP], NO_USAGE),
     ("null usage", [choice(), STOP, {"choices": [], "usage": None}], NO_USAGE),
@@ -122,6 +126,16 @@ def test_counts_of_choices_are_summed_and_the_prompt_counts_once() -> None:
     assert isinstance(verdict, Complete)
     assert verdict.usage == Usage(10, None, 10)
     assert json.loads(verdict.usage_frame)["usage"]["completion_tokens"] == 10
+
+
+def test_a_count_that_cannot_be_one_leaves_nothing_to_charge() -> None:
+    frames = [choice("a", 0, usage=counts(10, 1)), choice("b", 1, usage=counts(10, 3))]
+    assert read(frames, choices=2).usage_so_far == Usage(10, None, 4)
+    assert read([*frames, choice("c", 0, usage=counts(10, -1))], choices=2).usage_so_far is None
+    assert read([frames[0], choice("c", 0, usage=counts(10, "2"))]).usage_so_far is None
+    assert read([*frames, choice("c", 0, usage=counts(10, -1)), frames[0]], choices=2).usage_so_far == Usage(
+        10, None, 4
+    )
 
 
 def test_a_frame_without_choices_is_the_total() -> None:

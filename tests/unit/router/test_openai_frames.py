@@ -106,6 +106,37 @@ def test_a_frame_of_usage_alone_is_not_relayed() -> None:
     assert read({"choices": [], "usage": None}).payload is None
 
 
+@pytest.mark.parametrize(
+    ("text", "payload", "usage_frame"),
+    [
+        (
+            b'{"id":"a","choices":[],"usage":null,"prompt_filter_results":[1]}',
+            b'{"id":"a","choices":[],"prompt_filter_results":[1]}',
+            None,
+        ),
+        (
+            b'{"id":"a","choices":[],"usage":{"prompt_tokens":1},"extra":{"x":2},"timings":{}}',
+            b'{"id":"a","choices":[],"extra":{"x":2},"timings":{}}',
+            b'{"id":"a","choices":[],"usage":{"prompt_tokens":1},"timings":{}}',
+        ),
+        (b'{"usage":{},"extra":1}', b'{"extra":1}', None),
+        (
+            b'{"id":"a","object":"o","created":1,"model":"m","system_fingerprint":"f","service_tier":"t","choices":[],'
+            b'"usage":{"prompt_tokens":1},"timings":{},"extra":null}',
+            None,
+            b'{"id":"a","object":"o","created":1,"model":"m","system_fingerprint":"f","service_tier":"t","choices":[],'
+            b'"usage":{"prompt_tokens":1},"timings":{},"extra":null}',
+        ),
+    ],
+)
+def test_what_a_frame_says_beside_usage_goes_on_once(
+    text: bytes, payload: bytes | None, usage_frame: bytes | None
+) -> None:
+    chunk = read(text)
+    assert chunk.payload == payload
+    assert chunk.usage_frame == usage_frame
+
+
 def test_finish_reasons_and_the_choice_that_usage_is_about() -> None:
     chunk = read({"choices": [{"index": 2, "delta": {}, "finish_reason": "length"}], "usage": {"prompt_tokens": 1}})
     assert chunk.finished == {2: "length"}
@@ -117,7 +148,8 @@ def test_finish_reasons_and_the_choice_that_usage_is_about() -> None:
 
 @pytest.mark.parametrize(
     "text", [b"", b"{", b"nonsense", b"[]", b"1", b'"x"', b"null", b'{"a":NaN}', b'{"a":"\xff"}', b"[" * 5000,
-             b'{"a":' * 3000 + b"1" + b"}" * 3000, b'{"choices":{}}', b'{"choices":[1]}', b"{} {}"],
+             b'{"choices":[],"a":"\xed\xa0\x80"}', '{"choices":[]}'.encode("utf-16"), '{"choices":[]}'.encode("utf-32-le"),
+             b'{"a":"\xc0\x80"}', b'{"a":' * 3000 + b"1" + b"}" * 3000, b'{"choices":{}}', b'{"choices":[1]}', b"{} {}"],
 )  # fmt: skip
 def test_nonsense_is_an_invalid_response(text: bytes) -> None:
     with pytest.raises(WorkerFailure) as failure:
@@ -142,6 +174,9 @@ ERRORS: list[tuple[Any, Any]] = [
     ({"type": "error", "error": {"message": "x"}}, FAILURE_REASON_UPSTREAM),
     ({"message": "x", "code": 413}, FAILURE_REASON_REJECTED),
     ({"choices": [], "error": {"code": 400}}, FAILURE_REASON_REJECTED),
+    ({"error": {}}, FAILURE_REASON_UPSTREAM),
+    ({"error": ""}, FAILURE_REASON_UPSTREAM),
+    ({"choices": [], "error": {}, "usage": {"prompt_tokens": 1}}, FAILURE_REASON_UPSTREAM),
 ]
 
 
@@ -168,6 +203,35 @@ def test_an_error_later_is_the_workers(frame: Any) -> None:
 def test_no_error_where_there_is_none() -> None:
     assert read({"error": None, "choices": [], "detail": "x"}).payload is not None
     assert read({"message": "x"}).payload is not None
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"engine died", FAILURE_REASON_UPSTREAM),
+        (b"[1]", FAILURE_REASON_UPSTREAM),
+        (b'{"message":"x"}', FAILURE_REASON_UPSTREAM),
+        (b'{"message":"at 10.0.0.1","code":400}', FAILURE_REASON_REJECTED),
+        (b'{"error":{"message":"at 10.0.0.1","code":"400"}}', FAILURE_REASON_REJECTED),
+        (b'{"choices":[{"index":0,"delta":{"content":"x"}}]}', FAILURE_REASON_UPSTREAM),
+    ],
+)
+def test_an_event_that_is_named_an_error_is_one(data: bytes, reason: Any) -> None:
+    reader = FrameReader("m")
+    failure = reader.read_error(data)
+    assert failure.reason == reason
+    assert "died" not in failure.message
+    assert "10.0.0.1" not in failure.message
+    reader.read(json.dumps(with_delta({"content": "x"})).encode())
+    assert reader.read_error(data).reason == FAILURE_REASON_UPSTREAM
+
+
+def test_a_byte_order_mark_is_no_part_of_an_answer() -> None:
+    text = b'{"model":"w","choices":[{"message":{"content":"\\ud83d"},"finish_reason":"stop"}],"usage":{"prompt_tokens":1}}'
+    chunk = read_whole(b"\xef\xbb\xbf" + text, "m", OPERATION_CHAT_COMPLETION)
+    assert chunk.payload == text.replace(b'"w"', b'"m"')
+    assert [span.name for span in json_members.spans(chunk.payload)] == ["model", "choices", "usage"]
+    assert read(b'\xef\xbb\xbf{"choices":[]}').payload == b'{"choices":[]}'
 
 
 def test_whole_answers() -> None:

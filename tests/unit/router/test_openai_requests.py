@@ -16,6 +16,7 @@ from speedinfer.router.v1.frame_pb2 import (
     FAILURE_REASON_UPSTREAM,
 )
 
+from services.router.safe_text import SafeText
 from services.router.transport import openai_body, openai_errors, openai_fields
 from services.router.transport.port import Dispatch
 
@@ -170,24 +171,26 @@ def test_refusals_about_the_contexts_length_are_known(message: str, is_about_len
     assert (failure.code == openai_errors.CONTEXT_LENGTH) == is_about_length
 
 
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("plain", "plain"),
-        ('x\nTraceback (most recent call last):\n  File "/a.py", line 3', "x"),
-        ("at http://10.1.2.3:8000/v1 now", "at *** now"),
-        ("at 10.1.2.3:8000", "at ***"),
-        ("at trt-frontend:8000", "at ***"),
-        ("at [fd00::1]:8000", "at ***"),
-        ("with Bearer abc.def and sk-si-abcdefgh", "with *** and ***"),
-        ("ratio 3:2, max_tokens: 4096", "ratio 3:2, max_tokens: 4096"),
-        ("y" * 9000, "y" * 2000),
-    ],
-)
-def test_safe_text(text: str, shown: str) -> None:
-    assert openai_errors.safe(text) == shown
+def test_what_the_registration_holds_is_told_neither_as_text_nor_as_a_code() -> None:
+    body = b'{"error":{"message":"Invalid key worker-key-1","code":"worker-key-1","param":"worker-key-1"}}'
+    failure = openai_errors.from_status(400, body, safe=SafeText(["worker-key-1"]))
+    assert (failure.message, failure.param, failure.code) == ("Invalid key ***", "***", "")
 
 
-def test_safe_text_takes_no_time_however_odd_it_is() -> None:
-    for odd in ("a-" * 100_000, "[" * 100_000, ":" * 100_000, "1." * 100_000, " " * 100_000):
-        assert len(openai_errors.safe(odd)) <= openai_errors.MAX_MESSAGE_CHARACTERS
+NEVER = [
+    "beam_width", "extra_body", "input_embeds", "input_ids", "inputs", "max_new_tokens", "n_cmpl", "n_predict",
+    "num_return_sequences", "num_sequences", "parameters", "prompt_embeds", "return_sequences", "sampling_params", "text",
+    "token_ids", "tokens",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("operation", [OPERATION_CHAT_COMPLETION, OPERATION_COMPLETION, OPERATION_EMBEDDING])
+def test_what_changes_accounting_never_passes(operation: Any) -> None:
+    own = {OPERATION_CHAT_COMPLETION: "messages", OPERATION_COMPLETION: "prompt", OPERATION_EMBEDDING: "input"}[
+        operation
+    ]
+    others = {"messages", "prompt", "input"} - {own}
+    members = [(name, b"1") for name in [*NEVER, *sorted(others), own, "harmless_unknown"]]
+    passing, ignored = openai_fields.choose(operation, members, "vllm", True)
+    assert [name for name, _ in passing] == [own, "harmless_unknown"]
+    assert set(ignored) == {*NEVER, *others}

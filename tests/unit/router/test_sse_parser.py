@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.router.transport.sse_parser import LineTooLong, SseParser
+from services.router.transport.sse_parser import LineTooLong, SseEvent, SseParser
 
 CORPUS: list[tuple[bytes, list[bytes]]] = [
     (b"data: a\n\n", [b"a"]),
@@ -34,9 +34,31 @@ CORPUS: list[tuple[bytes, list[bytes]]] = [
 
 
 def read(parts: list[bytes], max_line_bytes: int = 1024) -> list[bytes]:
-    """All events of a stream that comes in these parts."""
+    """The data of all events of a stream that comes in these parts."""
+    return [event.data for event in read_events(parts, max_line_bytes)]
+
+
+def read_events(parts: list[bytes], max_line_bytes: int = 1024) -> list[SseEvent]:
+    """All events."""
     parser = SseParser(max_line_bytes)
     return [event for part in parts for event in parser.feed(part)] + parser.finish()
+
+
+@pytest.mark.parametrize("step", [1, 3, 1000])
+def test_an_event_has_the_name_that_it_was_given_and_no_other(step: int) -> None:
+    text = (
+        b"event: error\ndata: a\n\ndata: b\n\nevent:x\r\n\r\ndata: c\n\n"
+        b"data: d\nevent: y\nevent: z\n\neventful: q\ndata: e\n\nevent: last\ndata: f"
+    )
+    events = read_events([text[start : start + step] for start in range(0, len(text), step)])
+    assert events == [
+        SseEvent(b"a", b"error"),
+        SseEvent(b"b"),
+        SseEvent(b"c"),
+        SseEvent(b"d", b"z"),
+        SseEvent(b"e"),
+        SseEvent(b"f", b"last"),
+    ]
 
 
 @pytest.mark.parametrize(("text", "events"), CORPUS)

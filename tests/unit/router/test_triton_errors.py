@@ -3,6 +3,7 @@
 import pytest
 from speedinfer.router.v1 import frame_pb2
 
+from services.router.safe_text import SafeText
 from services.router.transport.triton_errors import HTTP_CODES, clean, refused, unreachable
 
 REJECTED = frame_pb2.FAILURE_REASON_REJECTED
@@ -85,9 +86,9 @@ def test_a_lost_connection_is_told_apart() -> None:
     [
         (BLS, "Failed to generate"),
         (PYBIND, "Failed to process the request(s) for model instance 'm_0_0', message: ValueError: bad"),
-        ("cannot reach http://10.0.0.7:8001/v2 or 10.0.0.8:9", "cannot reach ... or ..."),
-        ("no file /opt/models/engine/rank0.engine here", "no file ... here"),
-        ("with Bearer abc.def and sk-1234567890", "with ... and ..."),
+        ("cannot reach http://10.0.0.7:8001/v2 or 10.0.0.8:9", "cannot reach *** or ***"),
+        ("no file /opt/models/engine/rank0.engine here", "no file *** here"),
+        ("with Bearer abc.def and sk-1234567890", "with *** and ***"),
         ("[request id: r1.1] top_p must be positive", "top_p must be positive"),
         ('  File "/a/b.py", line 3, in f', ""),
         ("a ratio of 1/2 and input/output", "a ratio of 1/2 and input/output"),
@@ -95,6 +96,12 @@ def test_a_lost_connection_is_told_apart() -> None:
 )
 def test_clean(text: str, left: str) -> None:
     assert clean(text) == left
+
+
+def test_what_the_registration_holds_is_not_told() -> None:
+    failure = refused("INVALID_ARGUMENT", "key k-e-y-1 at triton:8000 is invalid", SafeText(["k-e-y-1", "triton:8000"]))
+    assert failure.message == "key *** at *** is invalid"
+    assert "k-e-y-1" not in failure.detail
 
 
 def test_clean_is_bounded() -> None:
