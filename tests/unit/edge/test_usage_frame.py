@@ -112,3 +112,16 @@ def test_events_are_one_line_each(values: list[dict[str, str | int]], indent: in
     assert [json.loads(event.removeprefix(b"data: ")) for event in events[:-1]] == values
     if indent is None:
         assert events[:-1] == [b"data: " + payload for payload in payloads]
+
+
+def test_half_a_surrogate_pair_is_no_reason_to_lose_an_answer() -> None:
+    body = b'{"choices":[{"message":{"content":"x\\ud83d"}}],"usage":{"prompt_tokens":12,"completion_tokens":5}}'
+    made = usage_frame.whole_answer(body, USAGE, 5400)
+    assert b"\\ud83d" in made
+    assert json.loads(made)["usage"] == json.loads(CHARGED)
+
+
+@pytest.mark.parametrize("text", [b"[]", b'{"a":NaN}', b"\xff{}", b"", b'{"a":' * 100_000])
+def test_what_is_no_object_is_told(text: bytes) -> None:
+    with pytest.raises(ValueError):
+        usage_frame.whole_answer(text, USAGE, 5400)
