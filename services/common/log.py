@@ -4,6 +4,7 @@ What is logged is chosen field by field at each call. No key, prompt, completion
 level; an error's text is logged only where it is one of ours.
 """
 
+import contextlib
 import logging
 import sys
 
@@ -12,6 +13,19 @@ import structlog
 # Without local variables: in a request's frames they are keys and prompts.
 _TRACEBACKS = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
 _plain = structlog.dev.plain_traceback
+
+
+class _Stderr:
+    """Standard error, where a reader that has gone (`... | tee`, a supervisor that was killed) costs lines and nothing else."""
+
+    def write(self, text: str) -> int:
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.flush()
 
 
 def configure(service: str, level: str) -> None:
@@ -29,7 +43,7 @@ def configure(service: str, level: str) -> None:
     structlog.configure(
         processors=[*shared, *last],
         wrapper_class=structlog.make_filtering_bound_logger(number),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(_Stderr()),  # type: ignore[arg-type]
         cache_logger_on_first_use=True,
     )
     structlog.contextvars.bind_contextvars(service=service)

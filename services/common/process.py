@@ -45,5 +45,6 @@ def _ask(stop: asyncio.Event, number: int) -> None:
         _log.warning("second_signal_stops_at_once", signal=signal.Signals(number).name)
         # The conventional status of a process that a signal ended.
         raise SystemExit(128 + number)
-    _log.info("draining", signal=signal.Signals(number).name)
+    # First: whatever becomes of the line, the drain begins.
     stop.set()
+    _log.info("draining", signal=signal.Signals(number).name)
