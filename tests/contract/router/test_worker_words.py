@@ -77,7 +77,10 @@ async def test_the_workers_own_credentials_and_address_are_not_told(
 async def test_bytes_that_are_no_text_are_no_answer(gateway: Gateway, worker: FakeWorker) -> None:
     bad = b'{"choices":[{"index":0,"delta":{"content":"\xed\xa0\x80"},"message":{"content":"\xed\xa0\x80"}}]}'
     await gateway.register(worker.url)
-    for script in ([scripts.SSE_HEAD, scripts.chunk(b"data: " + bad + b"\n\n")], [scripts.answer(200, bad)]):
+    for script in (
+        [scripts.SSE_HEAD, scripts.chunk(b"data: " + bad + b"\n\n"), scripts.LAST_CHUNK],
+        [scripts.answer(200, bad)],
+    ):
         worker.scripts[MODEL] = script
         answer = await gateway.generate(stream=script[0] is scripts.SSE_HEAD)
         assert answer.failure is not None
