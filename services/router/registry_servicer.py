@@ -87,8 +87,8 @@ def document(request: registry_pb2.RegisterWorkerRequest) -> dict[str, Any]:
         "runtime": request.runtime,
         "runtime_endpoint": request.runtime_endpoint,
         "supported_models": list(request.supported_models),
-        "runtime_config": _object(request.runtime_config),
-        "runtime_metadata": _object(request.runtime_metadata),
+        "runtime_config": _object(request.runtime_config, "runtime_config"),
+        "runtime_metadata": _object(request.runtime_metadata, "runtime_metadata"),
     }
 
 
@@ -103,8 +103,12 @@ def detail(worker: Worker) -> registry_pb2.WorkerDetail:
     )
 
 
-def _object(struct: struct_pb2.Struct) -> dict[str, Any]:
-    value = _whole(json_format.MessageToDict(struct))
+def _object(struct: struct_pb2.Struct, field: str) -> dict[str, Any]:
+    try:
+        value = _whole(json_format.MessageToDict(struct))
+    except ValueError:
+        # A Struct can hold them, JSON cannot.
+        raise InvalidArgument(f"{field}: NaN and infinity are no JSON values", field=field) from None
     assert isinstance(value, dict), "a Struct is an object"
     return value
 

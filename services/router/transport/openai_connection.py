@@ -27,6 +27,7 @@ from services.router import endpoint
 from services.router.transport.guarded_resolver import GuardedResolver
 from services.router.transport.openai_config import OpenAiConfig
 from services.router.transport.port import STALE_WITHIN_S, Dispatch, WorkerFailure
+from services.router.transport.unreached import reason
 
 MAX_ERROR_BODY_BYTES = 64 * 1024
 ERROR_BODY_TIMEOUT_S = 5.0
@@ -155,7 +156,7 @@ def failure_of(error: Exception, *, may_be_stale: bool) -> WorkerFailure:
     """What an error of the HTTP client means. The worker's address, which such errors hold, goes nowhere.
 
     `may_be_stale`: the connection had been used before, and broke at once, without a byte of an answer."""
-    kind = type(error).__name__
+    kind = reason(error)
     if isinstance(error, aiohttp.ConnectionTimeoutError):
         return WorkerFailure(
             FAILURE_REASON_TIMEOUT, "the worker could not be connected to in time", detail=kind, deadline="connect"

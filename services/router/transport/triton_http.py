@@ -27,6 +27,7 @@ from services.router.transport.triton_errors import (
 )
 from services.router.transport.triton_model import TensorPlan
 from services.router.transport.triton_tensors import InputTensor, Outputs, from_generate, from_infer
+from services.router.transport.unreached import reason
 
 _READ_BYTES = 64 * 1024
 _MAX_ERROR_BYTES = 64 * 1024
@@ -231,7 +232,7 @@ class _Answer:
 def _connection_failure(error: Exception, *, may_be_stale: bool = False) -> WorkerFailure:
     if isinstance(error, TimeoutError):
         return connect_timeout()
-    failure = unreachable(f"HTTP: {type(error).__name__}")
+    failure = unreachable(f"HTTP: {reason(error)}")
     # An idle connection that the worker had closed, as it showed at once: no byte of an answer came.
     failure.stale_connection = may_be_stale and isinstance(error, aiohttp.ServerDisconnectedError)
     return failure

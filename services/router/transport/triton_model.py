@@ -5,6 +5,7 @@ From the model's metadata and config (the JSON of Triton's own endpoints) and th
 of the names in stock models counts. Nothing undeclared is ever planned. Pure; imported by the Triton transport.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -150,6 +151,14 @@ class _Resolver:
         parameters = self._parameters()
         text_output = self._output("output_name", settings.output_name, "text_output", TEXT)
         counts = self._counts()
+        taken = Counter(
+            [*([text.name] if text else []), *(t.name for t in own.values()), *(t.name for _, t in parameters)]
+        )
+        self.problems += [
+            f"input '{name}' of model '{self._model}' is named for {times} parameters; each needs a tensor of its own"
+            for name, times in taken.items()
+            if times > 1
+        ]
         filled = {text.name if text else "", *(t.name for t in own.values())}
         filled |= {t.name for parameter, t in parameters if t.optional or parameter.neutral is not None}
         for tensor in self.inputs.values():

@@ -83,6 +83,7 @@ async def test_without_the_token_nothing_is_done(gateway: Gateway, worker: FakeW
         ({"config": {"headers": {"Host": "x"}}}, "runtime_config.headers: 'Host' cannot be set"),
         ({"config": {"headers": {"X-A": "a\r\nB: c"}}}, "runtime_config.headers"),
         ({"runtime": "abacus"}, "runtime:"),
+        ({"runtime_metadata": {"a": float("nan")}}, "runtime_metadata: NaN and infinity are no JSON"),
         ({"worker_id": "a b"}, "worker_id:"),
         ({"supported_models": []}, "supported_models:"),
         ({"supported_models": ["m", "m"]}, "supported_models names a model twice"),

@@ -200,3 +200,10 @@ def test_an_ensembles_steps_tell_about_its_text() -> None:
 )
 def test_shapes(dims: tuple[int, ...], count: int, shape: tuple[int, ...] | None) -> None:
     assert Tensor("t", "INT32", dims, batched=True).shape(count) == shape
+
+
+def test_one_tensor_for_two_parameters_is_refused() -> None:
+    (sentence,) = problems(NAMED_INPUTS, NAMED_OUTPUTS, {**NAMED, "colour_input_name": "text_input"})
+    assert sentence == (
+        "input 'text_input' of model 'ensemble' is named for 2 parameters; each needs a tensor of its own"
+    )
