@@ -92,8 +92,8 @@ test-sidecars: ## the services behind Envoy sidecars
 	@echo "make test-sidecars comes with a later release, together with the sidecars" >&2; exit 1
 
 lock: install-dev ## resolve the pinned requirements anew (needs `uv`)
-	@uv pip compile -q pyproject.toml --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url -o requirements/run.txt
-	@uv pip compile -q pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url -o requirements/dev.txt
+	@uv pip compile -q pyproject.toml --universal --python-version 3.11 --generate-hashes --no-header -o requirements/run.txt
+	@uv pip compile -q pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes --no-header -o requirements/dev.txt
 
 clean: ## remove what was installed (data in .speedinfer/ stays)
 	@rm -rf $(VENV) .venv-demo build

@@ -85,7 +85,10 @@ def test_money_modules_hold_no_floats(path: Path) -> None:
 
 def test_no_registry_address_and_no_lock_with_one() -> None:
     assert [path.name for path in tracked() if path.name in LOCK_NAMES] == []
-    needle = re.compile(r"--(?:extra-)?index-url\s+\S|files\.pythonhosted|registry\.npmjs|pypi\.org")
+    # Put together here, so that this file does not carry them itself.
+    needle = re.compile(
+        "|".join(("index" + r"-url\s+\S", "python" + "hosted", "registry" + r"\.npm", "pypi" + r"\.org"))
+    )
     carrying = [
         str(path.relative_to(ROOT))
         for path in tracked()
