@@ -6,7 +6,7 @@ In a test:
         worker.scripts["acme/model-1"] = scripts.chat_stream("acme/model-1", ["Hi"], None)   # no usage
         ...register worker.url...
 
-For people and other processes: `python -m tests.fakes.worker --port P`; then the scenarios of `scenarios.py` are chosen by the
+For people and other processes: `python -m tests.fakes.worker --port P`; then the scenarios of `scenarios/` are chosen by the
 model's name.
 """
 
@@ -19,7 +19,8 @@ import struct
 from collections.abc import Sequence
 from types import TracebackType
 
-from tests.fakes import scenarios, scripts, styles
+from tests.fakes import scripts, styles
+from tests.fakes.scenarios import table
 from tests.fakes.scripts import Close, HalfClose, Hang, Pause, Received, Reset, Script, Step, WaitFor
 
 MODEL = "acme/model-1"
@@ -260,7 +261,7 @@ def _body_length(headers: dict[str, str], rest: bytes) -> tuple[int, bytes] | No
 
 
 async def _run(port: int, style: styles.Style, continuous: bool) -> None:
-    scripted = scenarios.by_model()
+    scripted = table.scripts_by_model()
     async with FakeWorker([MODEL, *scripted], port=port, style=style, continuous=continuous) as worker:
         worker.scripts.update(scripted)
         print(json.dumps({"url": worker.url, "models": worker.models}), flush=True)
