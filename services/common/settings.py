@@ -68,6 +68,13 @@ class RouterLimits(Section):
 
     max_workers: Count = 10_000
     max_attempts: Count = 2
+    # Second attempts: a share of the requests, and so many at once after quiet times.
+    retry_share: Annotated[float, Field(ge=0, le=1)] = 0.2
+    retry_burst: Count = 10
+    # Requests that wait for a place on a worker with a bound: in all for one model, of one party, and for how long.
+    max_waiting: Count = 1024
+    max_waiting_per_party: Count = 256
+    queue_wait_s: Positive = 10.0
     # One line of a worker's stream, and a whole answer.
     max_line_bytes: Count = 1024 * 1024
     max_answer_bytes: Count = 64 * 1024 * 1024

@@ -1,8 +1,8 @@
 """From a body to a hold: the one path that decides whether a request is served. `inference.py` imports it.
 
 The order is the contract's: who asks (401), what is asked (400), may they (403), does it exist and can it be done (404,
-400, 503), is there room (429, 503), and only then the hold (402, limits, 409). What is refused before the hold has touched
-no money.
+400, 503), is there room (429, 503; waited for in turn where workers have a bound), and only then the hold (402, limits, 409).
+What is refused before the hold has touched no money.
 """
 
 import asyncio
@@ -19,11 +19,13 @@ from services.common.settings import EdgeLimits
 from services.edge import client_headers, json_object
 from services.edge.arrival import Arrival
 from services.edge.billing_client import BillingClient, BillingUnavailable
+from services.edge.client import Client
 from services.edge.fleet_view import FleetView
 from services.edge.holds import Holds
 from services.edge.key_cache import Caller, KeyCache
 from services.edge.openai_errors import (
     BILLING_UNAVAILABLE,
+    CLIENT_GONE,
     DRAINING,
     TOO_MANY_ORPHANS,
     TOO_MANY_STREAMS,
@@ -33,6 +35,8 @@ from services.edge.openai_errors import (
 )
 from services.edge.openai_request import Bounds, InferenceRequest
 from services.edge.orphans import Orphans
+from services.edge.place import Place, is_needed
+from services.edge.router_client import RouterClient
 from services.edge.settler import Settler
 
 _log = structlog.get_logger(__name__)
@@ -50,6 +54,8 @@ class Admitted:
     # The x-ratelimit headers of the answer.
     headers: dict[str, str]
     deadline_s: float
+    # Its place on a worker, where it needed one. Whoever has the hold closes it, too.
+    place: Place | None
 
 
 class Admission:
@@ -59,6 +65,7 @@ class Admission:
         self,
         keys: KeyCache,
         fleet: FleetView,
+        router: RouterClient,
         billing: BillingClient,
         settler: Settler,
         holds: Holds,
@@ -67,6 +74,7 @@ class Admission:
     ) -> None:
         self._keys = keys
         self._fleet = fleet
+        self._router = router
         self._billing = billing
         self._settler = settler
         self._holds = holds
@@ -84,7 +92,7 @@ class Admission:
             raise Refused(BILLING_UNAVAILABLE) from None
 
     async def admit(
-        self, arrival: Arrival, credential: str, idempotency_key: str, body: bytes, check: Check
+        self, arrival: Arrival, client: Client, credential: str, idempotency_key: str, body: bytes, check: Check
     ) -> Admitted:
         """The hold for a request, or Refused. Whoever gets a hold settles or releases it."""
         caller = await self.authorise(credential)
@@ -97,7 +105,28 @@ class Admission:
             raise Refused(model_not_allowed(request.model))
         workers = await self._fleet.admit(request.model, request.needs)
         self._find_room(caller, request, [worker.worker_id for worker in workers])
-        return await self._reserve(arrival, caller, request, key_text)
+        place = await self._find_place(arrival, client, caller, request) if is_needed(workers, request) else None
+        try:
+            return await self._reserve(arrival, caller, request, key_text, place)
+        except BaseException:
+            if place is not None:
+                place.close()
+            raise
+
+    async def _find_place(self, arrival: Arrival, client: Client, caller: Caller, request: InferenceRequest) -> Place:
+        """A place on a worker, waited for in turn with other keys. Refused if there is none, or nobody to wait for."""
+        remaining_s = arrival.started_s + self._limits.request_timeout_s - asyncio.get_running_loop().time()
+        place = Place(self._router, arrival, request, caller.key_id, remaining_s)
+        client.on_leave(place.close)
+        try:
+            if not await place.wait():
+                raise Refused(CLIENT_GONE)
+        except BaseException:
+            place.close()
+            raise
+        finally:
+            client.on_leave(None)
+        return place
 
     def _find_room(self, caller: Caller, request: InferenceRequest, worker_ids: list[str]) -> None:
         if self.draining:
@@ -110,7 +139,12 @@ class Admission:
             raise Refused(TOO_MANY_ORPHANS)
 
     async def _reserve(
-        self, arrival: Arrival, caller: Caller, request: InferenceRequest, idempotency_key: str
+        self,
+        arrival: Arrival,
+        caller: Caller,
+        request: InferenceRequest,
+        idempotency_key: str,
+        place: Place | None,
     ) -> Admitted:
         deadline_s = arrival.started_s + self._limits.request_timeout_s
         size = request.prompt
@@ -150,4 +184,4 @@ class Admission:
         if result.reservation.state != ReservationState.RESERVATION_STATE_HELD:
             raise Refused(BILLING_UNAVAILABLE)
         self._holds.keep(arrival.request_id, result.reservation.lease_ms)
-        return Admitted(arrival, caller, request, result.reservation, headers, deadline_s)
+        return Admitted(arrival, caller, request, result.reservation, headers, deadline_s, place)

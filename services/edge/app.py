@@ -57,7 +57,9 @@ class Edge:
         self._fleet = FleetView(self._router)
         orphans = Orphans(limits.max_orphans_per_key)
         keys = KeyCache(self._billing, limits.key_cache_s, loop.time)
-        self._admission = Admission(keys, self._fleet, self._billing, self._settler, self._holds, orphans, limits)
+        self._admission = Admission(
+            keys, self._fleet, self._router, self._billing, self._settler, self._holds, orphans, limits
+        )
         self._inference = Inference(
             self._admission, self._router, self._settler, orphans, self.metrics, self._tasks, limits
         )

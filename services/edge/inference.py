@@ -106,7 +106,7 @@ class Inference:
         self._admission.open += 1
         self._metrics.open_requests.inc()
         try:
-            admitted = await self._admission.admit(arrival, credential, idempotency_key, body, check)
+            admitted = await self._admission.admit(arrival, client, credential, idempotency_key, body, check)
             del body
             return await self._dispatch(admitted, client)
         except Refused as refused:
@@ -136,6 +136,8 @@ class Inference:
         finally:
             if not closing.done:
                 await closing.release(INTERNAL.cause, 0, relay)
+            if admitted.place is not None:
+                admitted.place.close()
             if relay is not None:
                 self._relays.discard(relay)
                 await relay.close()

@@ -73,6 +73,8 @@ UNKNOWN_URL = Problem(404, "There is no such URL here; GET /openapi.json lists t
 METHOD_NOT_ALLOWED = Problem(405, "This URL does not take this method.", _REQUEST, "method_not_allowed")
 BAD_HTTP = Problem(400, "The request is not well-formed HTTP.", _REQUEST, "bad_http")
 INTERNAL = Problem(500, "The gateway failed; its log has the request id.", _SERVER, "internal_error")
+# Nobody reads it; logs and metrics do. The status is nginx's.
+CLIENT_GONE = Problem(499, "The client closed the connection.", _REQUEST, "client_left")
 INVALID_KEY = Problem(
     401,
     "Incorrect API key provided. Send a valid key as 'Authorization: Bearer sk-si-...'.",

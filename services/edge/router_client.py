@@ -32,6 +32,13 @@ class RouterClient:
         timeout_s = item.context.remaining_ms / 1000 + _DEADLINE_SLACK_S
         return self._inference.Generate(inference_pb2.GenerateRequest(item=item), timeout=timeout_s)
 
+    def hold_place(
+        self, request: inference_pb2.HoldPlaceRequest
+    ) -> grpc.aio.UnaryStreamCall[inference_pb2.HoldPlaceRequest, inference_pb2.HoldPlaceResponse]:
+        """Wait for a place on a worker; the call keeps it."""
+        timeout_s = request.context.remaining_ms / 1000 + _DEADLINE_SLACK_S
+        return self._inference.HoldPlace(request, timeout=timeout_s)
+
     async def fleet(self) -> fleet_pb2.Fleet:
         """What the router knows now. AioRpcError if it does not answer."""
         answer = await self._inference.GetFleet(inference_pb2.GetFleetRequest(), timeout=FLEET_TIMEOUT_S)

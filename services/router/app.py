@@ -13,6 +13,7 @@ from services.router.dispatch import Dispatcher
 from services.router.fleet import FleetView
 from services.router.inference_servicer import InferenceServicer
 from services.router.metrics import Metrics
+from services.router.places import Places
 from services.router.probe import Prober
 from services.router.registrar import Registrar
 from services.router.registry import Registry
@@ -42,13 +43,15 @@ class Router:
         self.metrics = Metrics()
         self.metrics.in_flight.set_function(lambda: sum(worker.in_flight for worker in self.registry))
         self.fleet = FleetView(self.registry, ids.uuid7())
-        self.dispatcher = Dispatcher(self.registry, limits, self.metrics, chance)
+        places = Places(self.registry, chance, limits.max_waiting, limits.max_waiting_per_party)
+        self.metrics.waiting.set_function(lambda: places.waiting)
+        self.dispatcher = Dispatcher(self.registry, places, limits, self.metrics, chance)
         store = store or FileStore(settings.registry_path)
-        self.registrar = Registrar(self.registry, store, self.fleet, Prober(limits, chance), limits)
+        self.registrar = Registrar(self.registry, store, self.fleet, places, Prober(limits, chance), limits)
         token = admin_token.load_or_make(settings.token, settings.data_dir)
         self._server = rpc.Server([rpc.ErrorStatuses(), rpc.AdminGate(token, [REGISTRY])])
         inference_pb2_grpc.add_InferenceServiceServicer_to_server(
-            InferenceServicer(self.dispatcher, self.fleet), self._server.grpc
+            InferenceServicer(self.dispatcher, self.fleet, places, limits.queue_wait_s), self._server.grpc
         )
         registry_pb2_grpc.add_WorkerRegistryServiceServicer_to_server(
             RegistryServicer(self.registrar), self._server.grpc

@@ -1,7 +1,8 @@
 """The circuit breaker of one worker: a pure state table. `worker.py` owns one per worker.
 
 Only what the worker did counts: 4xx and back-pressure are no failures, and neither is a client that left. A half-open circuit
-lets one request through at a time, so that a worker that comes back is not met by a crowd.
+lets one request through at a time, and a circuit that closed again eases in: the worker's fair number of requests at once
+doubles with each success, so that one that comes back is not met by a crowd.
 """
 
 from enum import StrEnum
@@ -39,6 +40,11 @@ TABLE: dict[Circuit, dict[Event, Circuit]] = {
 }
 
 
+# How many requests at once a worker that has just come back is meant to have, and from where on it is like any other.
+EASE_FROM = 2
+EASE_TO = 64
+
+
 class Breaker:
     """Counts failures in a row; times are seconds of a monotonic clock, given by the caller."""
 
@@ -49,6 +55,8 @@ class Breaker:
         self._failures = 0
         self._opened_at = 0.0
         self._probing = False
+        # While the circuit eases in; None otherwise.
+        self._meant: int | None = None
 
     def state(self, now: float) -> Circuit:
         """The state at `now`."""
@@ -61,6 +69,15 @@ class Breaker:
         state = self.state(now)
         return state is Circuit.CLOSED or (state is Circuit.HALF_OPEN and not self._probing)
 
+    def prefers_others(self, in_flight: int) -> bool:
+        """Whether the worker has as many requests as it should have so soon. A preference, not a bound: where there is no
+        other worker it gets more."""
+        return self._meant is not None and in_flight >= self._meant
+
+    def ease_in(self) -> None:
+        """The worker has come back: begin with few requests."""
+        self._meant = EASE_FROM
+
     def record(self, event: Event, now: float) -> None:
         """Something happened to a request."""
         state = self.state(now)
@@ -71,6 +88,8 @@ class Breaker:
             self._probing = False
         if event is Event.SUCCEEDED:
             self._failures = 0
+            if self._meant is not None:
+                self._meant = self._meant * 2 if self._meant < EASE_TO else None
         elif event is Event.FAILED:
             self._failures += 1
             if state is Circuit.CLOSED and self._failures < self._failures_to_open:
@@ -87,3 +106,4 @@ class Breaker:
             self._opened_at = now
         elif after is Circuit.CLOSED:
             self._failures = 0
+            self.ease_in()

@@ -18,11 +18,13 @@ from services.router import failure as failures
 from services.router.attempt import GRACE_S, Attempt
 from services.router.metrics import Metrics
 from services.router.pick import Need, NotPicked, pick
+from services.router.places import Places
 from services.router.reading import Reading
 from services.router.registry import Registry
+from services.router.retry_budget import RetryBudget
 from services.router.transport.openai_errors import CONTEXT_LENGTH
 from services.router.transport.port import Dispatch, WorkerFailure
-from services.router.worker import Worker
+from services.router.worker import Slot, Worker
 
 _log = structlog.get_logger(__name__)
 
@@ -30,8 +32,12 @@ _log = structlog.get_logger(__name__)
 class Dispatcher:
     """Runs requests; knows those that run."""
 
-    def __init__(self, registry: Registry, limits: RouterLimits, metrics: Metrics, chance: Random) -> None:
+    def __init__(
+        self, registry: Registry, places: Places, limits: RouterLimits, metrics: Metrics, chance: Random
+    ) -> None:
         self.registry = registry
+        self.places = places
+        self.retries = RetryBudget(limits.retry_share, limits.retry_burst)
         self.limits = limits
         self.metrics = metrics
         self.chance = chance
@@ -60,6 +66,7 @@ class Dispatcher:
     async def drain(self, timeout_s: float) -> None:
         """Take nothing new; wait for what runs, then end it with a failure."""
         self.draining = True
+        self.places.refuse_all(failures.draining())
         try:
             async with asyncio.timeout(timeout_s):
                 await self._none_runs.wait()
@@ -88,6 +95,7 @@ class Request:
         self._failure: WorkerFailure | None = None
         self._on_fresh_connection = False
         self._over = False
+        dispatcher.retries.earn()
         dispatcher.began(self)
 
     async def next_frames(self) -> list[frame_pb2.Frame]:
@@ -123,23 +131,33 @@ class Request:
         if dispatcher.draining:
             self._failure = self._failure or failures.draining()
             return False
+        place = dispatcher.places.use(self._item.context.request_id)
+        if place is not None:
+            if place.worker.is_serving:
+                self._tried.append(place.worker.worker_id)
+                self._send(place.worker, place.slot)
+                return True
+            place.give_back()
         workers = dispatcher.registry.of_model(self._item.model)
         picked = pick(workers, self._needs, self._tried, self._loop.time(), dispatcher.chance)
         if isinstance(picked, NotPicked):
             # What the first worker said is more than that there is no second.
             self._failure = self._failure or failures.not_picked(picked, self._item.model)
             return False
+        if self._tried and not dispatcher.retries.spend():
+            dispatcher.metrics.retries_refused.inc()
+            return False
         self._tried.append(picked.worker.worker_id)
         self._on_fresh_connection = False
-        self._send(picked.worker)
+        self._send(picked.worker, picked.worker.take(self._loop.time()))
         return True
 
-    def _send(self, worker: Worker) -> None:
+    def _send(self, worker: Worker, slot: Slot) -> None:
         now = self._loop.time()
         self._attempts += 1
         dispatch = self._dispatch()
         self._attempt = Attempt(worker, dispatch, now, *self._deadline(worker, now))
-        self._reading = Reading(worker.transport.generate(dispatch), worker.take(now), self._dispatcher.readings)
+        self._reading = Reading(worker.transport.generate(dispatch), slot, self._dispatcher.readings)
 
     async def _step(self) -> list[frame_pb2.Frame]:
         """The frames of what became ready, at most one wait away. WorkerFailure if the attempt failed."""
@@ -178,7 +196,7 @@ class Request:
         worker = attempt.worker
         if not attempt.committed and self._once_more(failure):
             attempt.left(self._loop.time())
-            self._send(worker)
+            self._send(worker, worker.take(self._loop.time()))
             return False
         attempt.failed(failure, self._loop.time())
         self._failure = failure

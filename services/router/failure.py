@@ -19,18 +19,21 @@ RETRY_AFTER_MS = 1000
 
 def frame(failure: WorkerFailure, worker_id: str, attempts: int) -> frame_pb2.Frame:
     """The last frame of a request that failed."""
-    return frame_pb2.Frame(
-        failure=frame_pb2.Failure(
-            reason=failure.reason,
-            message=failure.message,
-            param=failure.param,
-            worker_id=worker_id,
-            attempts=attempts,
-            retry_after_ms=failure.retry_after_ms,
-            http_status=failure.http_status,
-            deadline=failure.deadline,
-            code=failure.code,
-        )
+    return frame_pb2.Frame(failure=message(failure, worker_id, attempts))
+
+
+def message(failure: WorkerFailure, worker_id: str, attempts: int) -> frame_pb2.Failure:
+    """A failure's wire form."""
+    return frame_pb2.Failure(
+        reason=failure.reason,
+        message=failure.message,
+        param=failure.param,
+        worker_id=worker_id,
+        attempts=attempts,
+        retry_after_ms=failure.retry_after_ms,
+        http_status=failure.http_status,
+        deadline=failure.deadline,
+        code=failure.code,
     )
 
 
@@ -67,6 +70,16 @@ def timed_out(deadline: str, seconds: float) -> WorkerFailure:
         # A long answer is no fault of the worker's.
         counts_against_worker=deadline != "total",
     )
+
+
+def queue_full() -> WorkerFailure:
+    """More requests wait for a place than may."""
+    return _ours(FAILURE_REASON_OVERLOADED, "too many requests wait for a worker of the model", RETRY_AFTER_MS)
+
+
+def waited_in_vain(seconds: float) -> WorkerFailure:
+    """No place came free in time."""
+    return _ours(FAILURE_REASON_OVERLOADED, f"no worker of the model came free within {seconds:g} s", RETRY_AFTER_MS)
 
 
 def draining() -> WorkerFailure:

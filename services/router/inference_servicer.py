@@ -12,8 +12,12 @@ from speedinfer.common.v1.operation_pb2 import (
 from speedinfer.router.v1 import inference_pb2, inference_pb2_grpc
 
 from services.common.errors import InvalidArgument
+from services.router import failure as failures
 from services.router.dispatch import Dispatcher, Request
 from services.router.fleet import FleetView
+from services.router.pick import Need
+from services.router.places import Places
+from services.router.transport.port import WorkerFailure
 
 _OPERATIONS = frozenset({OPERATION_CHAT_COMPLETION, OPERATION_COMPLETION, OPERATION_EMBEDDING})
 MAX_CHOICES = 1024
@@ -22,9 +26,11 @@ MAX_CHOICES = 1024
 class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
     """See proto/speedinfer/router/v1/inference.proto."""
 
-    def __init__(self, dispatcher: Dispatcher, fleet: FleetView) -> None:
+    def __init__(self, dispatcher: Dispatcher, fleet: FleetView, places: Places, queue_wait_s: float) -> None:
         self._dispatcher = dispatcher
         self._fleet = fleet
+        self._places = places
+        self._queue_wait_s = queue_wait_s
 
     async def Generate(
         self, request: inference_pb2.GenerateRequest, context: grpc.aio.ServicerContext
@@ -40,6 +46,31 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
                     yield inference_pb2.GenerateResponse(frame=frame)
         finally:
             running.leave()
+
+    async def HoldPlace(
+        self, request: inference_pb2.HoldPlaceRequest, context: grpc.aio.ServicerContext
+    ) -> AsyncIterator[inference_pb2.HoldPlaceResponse]:
+        """See the proto."""
+        request_id = request.context.request_id
+        if not request_id:
+            raise InvalidArgument("a place needs its request's id", field="context.request_id")
+        remaining_s = request.context.remaining_ms / 1000
+        wait_s = min(self._queue_wait_s, remaining_s) if remaining_s > 0 else self._queue_wait_s
+        needs = [Need(each.feature, each.param) for each in request.requirements]
+        try:
+            if self._dispatcher.draining:
+                raise failures.draining()
+            place = await self._places.keep(request_id, request.model, needs, request.party, wait_s)
+        except WorkerFailure as failure:
+            yield inference_pb2.HoldPlaceResponse(failure=failures.message(failure, "", 0))
+            return
+        # A caller that leaves while the answer is being written is told to nobody but this.
+        context.add_done_callback(_giver_back(self._places, request_id))
+        try:
+            yield inference_pb2.HoldPlaceResponse(place=inference_pb2.Place(worker_id=place.worker.worker_id))
+            await place.over.wait()
+        finally:
+            self._places.give_back(request_id)
 
     async def GetFleet(
         self, request: inference_pb2.GetFleetRequest, context: grpc.aio.ServicerContext
@@ -62,6 +93,15 @@ def _leaver(running: Request) -> Any:
         running.leave()
 
     return leave
+
+
+def _giver_back(places: Places, request_id: str) -> Any:
+    """What gRPC calls when a call that keeps a place is over."""
+
+    def give_back(_context: grpc.aio.ServicerContext) -> None:
+        places.give_back(request_id)
+
+    return give_back
 
 
 def _check(item: inference_pb2.GenerateItem) -> None:

@@ -28,6 +28,14 @@ class Metrics:
             "Requests sent again because the worker had closed a kept connection.",
             registry=self.registry,
         )
+        self.retries_refused = Counter(
+            "speedinfer_router_retries_refused",
+            "Second attempts that were not made because too many had been.",
+            registry=self.registry,
+        )
+        self.waiting = Gauge(
+            "speedinfer_router_waiting", "Requests that wait for a place on a worker.", registry=self.registry
+        )
         self.in_flight = Gauge("speedinfer_router_in_flight", "Requests that run on workers.", registry=self.registry)
         self._server: tuple[WSGIServer, threading.Thread] | None = None
 

@@ -1,7 +1,7 @@
 """Which worker gets a request: pure. `dispatch.py` asks it.
 
-The least loaded (running requests by weight) of the workers that can do what is asked; among equals, chance decides, so that
-several routers do not all choose the same one.
+The least loaded (running requests by weight) of the workers that can do what is asked; one that has only just come back gets
+a few at first, if others can take the rest; among equals, chance decides, so that several routers do not all choose the same.
 """
 
 from collections.abc import Collection, Sequence
@@ -30,6 +30,8 @@ class Candidate(Protocol):
     def weight(self) -> float: ...
     @property
     def features(self) -> frozenset[Feature.ValueType]: ...
+    @property
+    def prefers_others(self) -> bool: ...
     def admits(self, now: float) -> bool: ...
 
 
@@ -89,6 +91,7 @@ def pick(
     free = [worker for worker in ready if worker.max_concurrency is None or worker.in_flight < worker.max_concurrency]
     if not free:
         return NotPicked(Why.OVERLOADED)
+    free = [worker for worker in free if not worker.prefers_others] or free
     if len(free) == 1:
         return Picked(free[0])
     least = min(worker.in_flight / worker.weight for worker in free)

@@ -21,6 +21,7 @@ from services.router import template_allowance
 from services.router.breaker import Breaker
 from services.router.fleet import FleetView
 from services.router.health import Health, Thresholds
+from services.router.places import Places
 from services.router.probe import Prober
 from services.router.registration import InvalidRegistration, Registration
 from services.router.registry import Registry
@@ -35,11 +36,18 @@ class Registrar:
     """Changes the registry, keeps it in the store, and keeps the workers looked at."""
 
     def __init__(
-        self, registry: Registry, store: Store, fleet: FleetView, prober: Prober, limits: RouterLimits
+        self,
+        registry: Registry,
+        store: Store,
+        fleet: FleetView,
+        places: Places,
+        prober: Prober,
+        limits: RouterLimits,
     ) -> None:
         self._registry = registry
         self._store = store
         self._fleet = fleet
+        self._places = places
         self._prober = prober
         self._limits = limits
         # Stored registrations that are not valid: kept in the store as they are, and shown nowhere.
@@ -182,8 +190,12 @@ class Registrar:
             Breaker(limits.failures_to_open_circuit, limits.circuit_open_s),
             load,
             registered_at_s,
-            self._fleet.changed,
+            self._changed,
         )
+
+    def _changed(self, worker: Worker, load_only: bool) -> None:
+        self._fleet.changed(load_only)
+        self._places.offer(worker)
 
     def _put(self, worker: Worker) -> None:
         old = self._registry.put(worker)
@@ -191,6 +203,7 @@ class Registrar:
             self._retire(old)
         self._tasks.spawn(self._prober.watch(worker), f"probe-{worker.worker_id}")
         self._fleet.changed(False)
+        self._places.offer(worker)
 
     def _retire(self, worker: Worker) -> None:
         self._tasks.spawn(_close_when_idle(worker), f"retire-{worker.worker_id}")

@@ -57,7 +57,7 @@ class Slot:
 
 
 class Worker:
-    """A registration and its life. `changed(load_only)` is told of everything that others can see."""
+    """A registration and its life. `changed(worker, load_only)` is told of everything that others can see."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Worker:
         breaker: Breaker,
         load: Load,
         registered_at_s: float,
-        changed: Callable[[bool], None],
+        changed: Callable[["Worker", bool], None],
     ) -> None:
         self.registration = registration
         self.transport = transport
@@ -127,6 +127,16 @@ class Worker:
         """Whether its circuit lets a request through."""
         return self._breaker.admits(now)
 
+    @property
+    def prefers_others(self) -> bool:
+        """It has only just come back, and has enough for now."""
+        return self._breaker.prefers_others(self.in_flight)
+
+    def has_room(self, now: float) -> bool:
+        """Whether it may get one more request at once."""
+        below = self.max_concurrency is None or self.in_flight < self.max_concurrency
+        return below and self.is_serving and self.admits(now)
+
     def circuit(self, now: float) -> Circuit:
         """The circuit's state."""
         return self._breaker.state(now)
@@ -137,7 +147,7 @@ class Worker:
         self.load.add(1)
         self._running += 1
         self.idle.clear()
-        self._changed(True)
+        self._changed(self, True)
         return Slot(self)
 
     def given_back(self) -> None:
@@ -146,27 +156,29 @@ class Worker:
         self._running -= 1
         if self._running == 0:
             self.idle.set()
-        self._changed(True)
+        self._changed(self, True)
 
     def record(self, event: Event, now: float) -> None:
         """What a request showed of the worker."""
         before = self._breaker.state(now)
         self._breaker.record(event, now)
         if self._breaker.state(now) is not before:
-            self._changed(False)
+            self._changed(self, False)
 
     def record_usage(self, reported: bool) -> None:
         """A complete answer came, with or without usage."""
         if self.health.on_usage(reported):
-            self._changed(False)
+            self._changed(self, False)
 
     def looked_at(self, probe: LastProbe, *, status_changed: bool) -> None:
         """A probe or check ended and was noted in `health`."""
         self.last_probe = probe
+        if status_changed and self.health.is_up and self.seen.is_set():
+            self._breaker.ease_in()
         self.seen.set()
-        self._changed(not status_changed)
+        self._changed(self, not status_changed)
 
     def drain(self) -> None:
         """Take nothing new."""
         self.health.draining = True
-        self._changed(False)
+        self._changed(self, False)

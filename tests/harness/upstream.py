@@ -53,6 +53,8 @@ class Seen:
     bodies: list[dict[str, Any]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
     completed: int = 0
+    at_once: int = 0
+    most_at_once: int = 0
 
 
 class Upstream:
@@ -143,7 +145,16 @@ class Upstream:
         return web.Response()
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:
-        script, seen = self.script, self.seen
+        seen = self.seen
+        seen.at_once += 1
+        seen.most_at_once = max(seen.most_at_once, seen.at_once)
+        try:
+            return await self._answer(request, seen)
+        finally:
+            seen.at_once -= 1
+
+    async def _answer(self, request: web.Request, seen: Seen) -> web.StreamResponse:
+        script = self.script
         body = await request.json()
         seen.bodies.append(body)
         seen.headers.append(dict(request.headers))

@@ -36,6 +36,7 @@ class Stand:
     is_serving: bool = True
     is_known: bool = True
     closed: bool = field(default=True)
+    prefers_others: bool = False
 
     def admits(self, now: float) -> bool:
         return self.closed
@@ -56,6 +57,8 @@ TABLE: list[tuple[str, list[Stand], list[Need], list[str], str | NotPicked]] = [
     ("all tried", [Stand("a")], CHAT, ["a"], NotPicked(Why.NO_WORKER)),
     ("resting", [Stand("a", closed=False), Stand("b", 9)], CHAT, [], "b"),
     ("all resting", [Stand("a", closed=False)], CHAT, [], NotPicked(Why.NO_WORKER)),
+    ("just back", [Stand("a", 2, prefers_others=True), Stand("b", 9)], CHAT, [], "b"),
+    ("just back, and alone", [Stand("a", 2, prefers_others=True)], CHAT, [], "a"),
     ("at its bound", [Stand("a", 1, 1), Stand("b", 9)], CHAT, [], "b"),
     ("all at their bound", [Stand("a", 1, 1)], CHAT, [], NotPicked(Why.OVERLOADED)),
     ("able", [Stand("a"), Stand("b", 9, features=WITH_TOOLS)], TOOLS, [], "b"),
@@ -112,6 +115,19 @@ def test_circuit(name: str, events: list[tuple[float, Event]], now: float, state
         breaker.record(event, at)
     assert breaker.state(now) is state
     assert breaker.admits(now) == admits
+
+
+def test_a_worker_that_comes_back_eases_in() -> None:
+    breaker = Breaker(1, 5.0)
+    assert not breaker.prefers_others(10_000)
+    breaker.record(Event.FAILED, 0)
+    breaker.record(Event.ADMITTED, 5)
+    breaker.record(Event.SUCCEEDED, 6)
+    bounds = []
+    for at in range(7, 14):
+        bounds.append(next((number for number in range(200) if breaker.prefers_others(number)), None))
+        breaker.record(Event.SUCCEEDED, at)
+    assert bounds == [2, 4, 8, 16, 32, 64, None]
 
 
 @given(st.lists(st.tuples(st.floats(0, 3), st.sampled_from(list(Event)))))

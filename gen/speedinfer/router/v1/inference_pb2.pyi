@@ -137,6 +137,98 @@ class GenerateItem(_message.Message):
 Global___GenerateItem: _TypeAlias = GenerateItem  # noqa: Y015
 
 @_typing.final
+class HoldPlaceRequest(_message.Message):
+    """HoldPlaceRequest asks for a place."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONTEXT_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    REQUIREMENTS_FIELD_NUMBER: _builtins.int
+    PARTY_FIELD_NUMBER: _builtins.int
+    model: _builtins.str
+    """The public model name."""
+    party: _builtins.str
+    """Whose request it is, for taking turns: any text that is the same for the same party."""
+    @_builtins.property
+    def context(self) -> _context_pb2.RequestContext:
+        """The id of the request that is to follow, its remaining time and trace."""
+
+    @_builtins.property
+    def requirements(self) -> _containers.RepeatedCompositeFieldContainer[Global___Requirement]:
+        """What the worker must be able to do."""
+
+    def __init__(
+        self,
+        *,
+        context: _context_pb2.RequestContext | None = ...,
+        model: _builtins.str = ...,
+        requirements: _abc.Iterable[Global___Requirement] | None = ...,
+        party: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["context", b"context"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["context", b"context", "model", b"model", "party", b"party", "requirements", b"requirements"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HoldPlaceRequest: _TypeAlias = HoldPlaceRequest  # noqa: Y015
+
+@_typing.final
+class HoldPlaceResponse(_message.Message):
+    """HoldPlaceResponse is the one answer."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLACE_FIELD_NUMBER: _builtins.int
+    FAILURE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def place(self) -> Global___Place:
+        """The request has its place."""
+
+    @_builtins.property
+    def failure(self) -> _frame_pb2.Failure:
+        """It has none: all workers are busy and the queue is full or the wait was in vain, or there is no such worker."""
+
+    def __init__(
+        self,
+        *,
+        place: Global___Place | None = ...,
+        failure: _frame_pb2.Failure | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["failure", b"failure", "outcome", b"outcome", "place", b"place"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["failure", b"failure", "outcome", b"outcome", "place", b"place"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_outcome: _TypeAlias = _typing.Literal["place", "failure"]  # noqa: Y015
+    _WhichOneofArgType_outcome: _TypeAlias = _typing.Literal["outcome", b"outcome"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_outcome) -> _WhichOneofReturnType_outcome | None: ...
+
+Global___HoldPlaceResponse: _TypeAlias = HoldPlaceResponse  # noqa: Y015
+
+@_typing.final
+class Place(_message.Message):
+    """Place is a slot on a worker, kept for one request."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKER_ID_FIELD_NUMBER: _builtins.int
+    worker_id: _builtins.str
+    """The worker."""
+    def __init__(
+        self,
+        *,
+        worker_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["worker_id", b"worker_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Place: _TypeAlias = Place  # noqa: Y015
+
+@_typing.final
 class Member(_message.Message):
     """Member is one `"name": value` of a JSON object."""
 

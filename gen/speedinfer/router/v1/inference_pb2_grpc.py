@@ -41,6 +41,11 @@ class InferenceServiceStub:
                 request_serializer=speedinfer_dot_router_dot_v1_dot_inference__pb2.GenerateRequest.SerializeToString,
                 response_deserializer=speedinfer_dot_router_dot_v1_dot_inference__pb2.GenerateResponse.FromString,
                 _registered_method=True)
+        self.HoldPlace = channel.unary_stream(
+                '/speedinfer.router.v1.InferenceService/HoldPlace',
+                request_serializer=speedinfer_dot_router_dot_v1_dot_inference__pb2.HoldPlaceRequest.SerializeToString,
+                response_deserializer=speedinfer_dot_router_dot_v1_dot_inference__pb2.HoldPlaceResponse.FromString,
+                _registered_method=True)
         self.GetFleet = channel.unary_unary(
                 '/speedinfer.router.v1.InferenceService/GetFleet',
                 request_serializer=speedinfer_dot_router_dot_v1_dot_inference__pb2.GetFleetRequest.SerializeToString,
@@ -60,6 +65,14 @@ class InferenceServiceServicer:
 
     def Generate(self, request, context):
         """Generate runs one request on one call. Cancelling the call drops the worker.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def HoldPlace(self, request, context):
+        """HoldPlace waits for a place on a worker with a bound, in turn with other parties, and keeps it for the request of the
+        same id until that request is generated or the call ends. One answer comes; a call that got a place then stays open.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -86,6 +99,11 @@ def add_InferenceServiceServicer_to_server(servicer, server):
                     servicer.Generate,
                     request_deserializer=speedinfer_dot_router_dot_v1_dot_inference__pb2.GenerateRequest.FromString,
                     response_serializer=speedinfer_dot_router_dot_v1_dot_inference__pb2.GenerateResponse.SerializeToString,
+            ),
+            'HoldPlace': grpc.unary_stream_rpc_method_handler(
+                    servicer.HoldPlace,
+                    request_deserializer=speedinfer_dot_router_dot_v1_dot_inference__pb2.HoldPlaceRequest.FromString,
+                    response_serializer=speedinfer_dot_router_dot_v1_dot_inference__pb2.HoldPlaceResponse.SerializeToString,
             ),
             'GetFleet': grpc.unary_unary_rpc_method_handler(
                     servicer.GetFleet,
@@ -127,6 +145,33 @@ class InferenceService:
             '/speedinfer.router.v1.InferenceService/Generate',
             speedinfer_dot_router_dot_v1_dot_inference__pb2.GenerateRequest.SerializeToString,
             speedinfer_dot_router_dot_v1_dot_inference__pb2.GenerateResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def HoldPlace(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/speedinfer.router.v1.InferenceService/HoldPlace',
+            speedinfer_dot_router_dot_v1_dot_inference__pb2.HoldPlaceRequest.SerializeToString,
+            speedinfer_dot_router_dot_v1_dot_inference__pb2.HoldPlaceResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -37,6 +37,10 @@ class InferenceServiceStub:
     def __new__(cls, channel: _aio.Channel) -> InferenceServiceAsyncStub: ...
     Generate: _grpc.UnaryStreamMultiCallable[_inference_pb2.GenerateRequest, _inference_pb2.GenerateResponse]
     """Generate runs one request on one call. Cancelling the call drops the worker."""
+    HoldPlace: _grpc.UnaryStreamMultiCallable[_inference_pb2.HoldPlaceRequest, _inference_pb2.HoldPlaceResponse]
+    """HoldPlace waits for a place on a worker with a bound, in turn with other parties, and keeps it for the request of the
+    same id until that request is generated or the call ends. One answer comes; a call that got a place then stays open.
+    """
     GetFleet: _grpc.UnaryUnaryMultiCallable[_inference_pb2.GetFleetRequest, _inference_pb2.GetFleetResponse]
     """GetFleet answers what the router knows now."""
     WatchFleet: _grpc.UnaryStreamMultiCallable[_inference_pb2.WatchFleetRequest, _inference_pb2.WatchFleetResponse]
@@ -51,6 +55,10 @@ class InferenceServiceAsyncStub(InferenceServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Generate: _aio.UnaryStreamMultiCallable[_inference_pb2.GenerateRequest, _inference_pb2.GenerateResponse]  # type: ignore[assignment]
     """Generate runs one request on one call. Cancelling the call drops the worker."""
+    HoldPlace: _aio.UnaryStreamMultiCallable[_inference_pb2.HoldPlaceRequest, _inference_pb2.HoldPlaceResponse]  # type: ignore[assignment]
+    """HoldPlace waits for a place on a worker with a bound, in turn with other parties, and keeps it for the request of the
+    same id until that request is generated or the call ends. One answer comes; a call that got a place then stays open.
+    """
     GetFleet: _aio.UnaryUnaryMultiCallable[_inference_pb2.GetFleetRequest, _inference_pb2.GetFleetResponse]  # type: ignore[assignment]
     """GetFleet answers what the router knows now."""
     WatchFleet: _aio.UnaryStreamMultiCallable[_inference_pb2.WatchFleetRequest, _inference_pb2.WatchFleetResponse]  # type: ignore[assignment]
@@ -68,6 +76,16 @@ class InferenceServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_inference_pb2.GenerateResponse], _abc.AsyncIterator[_inference_pb2.GenerateResponse]]:
         """Generate runs one request on one call. Cancelling the call drops the worker."""
+
+    @_abc_1.abstractmethod
+    def HoldPlace(
+        self,
+        request: _inference_pb2.HoldPlaceRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_inference_pb2.HoldPlaceResponse], _abc.AsyncIterator[_inference_pb2.HoldPlaceResponse]]:
+        """HoldPlace waits for a place on a worker with a bound, in turn with other parties, and keeps it for the request of the
+        same id until that request is generated or the call ends. One answer comes; a call that got a place then stays open.
+        """
 
     @_abc_1.abstractmethod
     def GetFleet(
