@@ -64,6 +64,10 @@ class Breaker:
             self._move(Event.RESTED, now)
         return self._state
 
+    def rests_until(self, now: float) -> float | None:
+        """When an open circuit lets somebody try again; None if it is not open."""
+        return self._opened_at + self._open_s if self.state(now) is Circuit.OPEN else None
+
     def admits(self, now: float) -> bool:
         """Whether a request may go to the worker."""
         state = self.state(now)

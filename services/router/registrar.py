@@ -53,6 +53,9 @@ class Registrar:
         # Stored registrations that are not valid: kept in the store as they are, and shown nowhere.
         self._invalid: list[Record] = []
         self._tasks = TaskSet()
+        # Workers with an open circuit -> the end of its rest.
+        self._resting: dict[Worker, asyncio.TimerHandle] = {}
+        self._closed = False
         self._change = asyncio.Lock()
 
     async def restore(self, configured: list[dict[str, Any]]) -> None:
@@ -171,6 +174,10 @@ class Registrar:
 
     async def close(self) -> None:
         """Stop looking at workers and close their connections."""
+        self._closed = True
+        for timer in self._resting.values():
+            timer.cancel()
+        self._resting.clear()
         await self._tasks.cancel()
         for worker in self._registry:
             await worker.transport.close()
@@ -196,6 +203,20 @@ class Registrar:
     def _changed(self, worker: Worker, load_only: bool) -> None:
         self._fleet.changed(load_only)
         self._places.offer(worker)
+        if not load_only:
+            self._wait_for_rest(worker)
+
+    def _wait_for_rest(self, worker: Worker) -> None:
+        """An open circuit closes by time alone: nothing else would tell those who wait or watch."""
+        loop = asyncio.get_running_loop()
+        until = worker.rests_until(loop.time())
+        if until is not None and worker not in self._resting and not self._closed:
+            # A hair later, since the clock of timers may be coarser.
+            self._resting[worker] = loop.call_at(until + 0.001, self._rested, worker)
+
+    def _rested(self, worker: Worker) -> None:
+        del self._resting[worker]
+        self._changed(worker, False)
 
     def _put(self, worker: Worker) -> None:
         old = self._registry.put(worker)

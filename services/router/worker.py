@@ -141,6 +141,10 @@ class Worker:
         """The circuit's state."""
         return self._breaker.state(now)
 
+    def rests_until(self, now: float) -> float | None:
+        """When its open circuit lets somebody try again; None if it is not open."""
+        return self._breaker.rests_until(now)
+
     def take(self, now: float) -> Slot:
         """A place for one request."""
         self._breaker.record(Event.ADMITTED, now)

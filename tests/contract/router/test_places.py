@@ -20,6 +20,7 @@ from speedinfer.router.v1.frame_pb2 import (
 
 from services.common import ids
 from tests.contract.router.gateway import MODEL, Gateway, item, running
+from tests.fakes import scripts
 from tests.fakes.worker import FakeWorker
 
 
@@ -226,3 +227,30 @@ async def test_a_drain_lets_nobody_wait(tmp_path: Path) -> None:
         assert await second.refusal() == FAILURE_REASON_DRAINING
         await draining
         await first.end()
+
+
+async def test_a_circuit_that_has_rested_says_so_and_lets_one_try(tmp_path: Path) -> None:
+    async with (
+        FakeWorker() as worker,
+        running(tmp_path, failures_to_open_circuit=1, circuit_open_s=0.2, queue_wait_s=5) as gateway,
+    ):
+        await gateway.register(worker.url, config={"max_concurrency": 1})
+        worker.scripts[MODEL] = [scripts.json_answer({"error": {"message": "broken"}}, 500)]
+        assert (await gateway.generate()).failure is not None
+        assert await Hold(gateway).refusal() == FAILURE_REASON_NO_WORKER
+        watch = gateway.inference.WatchFleet(inference_pb2.WatchFleetRequest())
+        async with asyncio.timeout(5):
+            async for response in watch:
+                if response.fleet.workers[0].circuit == "half_open":
+                    break
+        watch.cancel()
+        del worker.scripts[MODEL]
+        first = Hold(gateway)
+        assert await first.worker_id() == "w1"
+        # One at a time: a place that is kept is a request that tries.
+        assert await Hold(gateway).refusal() == FAILURE_REASON_NO_WORKER
+        await first.end()
+        again = Hold(gateway)
+        assert await again.worker_id() == "w1"
+        await again.end()
+        await gateway.until_free()
