@@ -71,7 +71,9 @@ class RouterLimits(Section):
     # Second attempts: a share of the requests, and so many at once after quiet times.
     retry_share: Annotated[float, Field(ge=0, le=1)] = 0.2
     retry_burst: Count = 10
-    # Requests that wait for a place on a worker with a bound: in all for one model, of one party, and for how long.
+    # Requests that wait for a place on a worker with a bound, for one model: for each place that its workers have, in all,
+    # of one party; and for how long.
+    max_waiting_per_place: Count = 4
     max_waiting: Count = 1024
     max_waiting_per_party: Count = 256
     queue_wait_s: Positive = 10.0

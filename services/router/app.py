@@ -43,7 +43,7 @@ class Router:
         self.metrics = Metrics()
         self.metrics.in_flight.set_function(lambda: sum(worker.in_flight for worker in self.registry))
         self.fleet = FleetView(self.registry, ids.uuid7())
-        places = Places(self.registry, chance, limits.max_waiting, limits.max_waiting_per_party)
+        places = Places(self.registry, chance, limits)
         self.metrics.waiting.set_function(lambda: places.waiting)
         self.dispatcher = Dispatcher(self.registry, places, limits, self.metrics, chance)
         store = store or FileStore(settings.registry_path)

@@ -15,8 +15,7 @@ T = TypeVar("T")
 class FairQueue(Generic[T]):
     """Waiting items of one model, by party."""
 
-    def __init__(self, max_waiting: int, max_per_party: int) -> None:
-        self._max_waiting = max_waiting
+    def __init__(self, max_per_party: int) -> None:
         self._max_per_party = max_per_party
         # In the order of their turns. An inner dict is an ordered set: items leave from anywhere at once.
         self._parties: OrderedDict[str, dict[T, None]] = OrderedDict()
@@ -29,13 +28,14 @@ class FairQueue(Generic[T]):
         for items in self._parties.values():
             yield from items
 
-    def push(self, party: str, item: T) -> T | None:
-        """Let an item wait behind its party's others. Answers the one that must go for it: None, another's, or `item`."""
+    def push(self, party: str, item: T, max_waiting: int) -> T | None:
+        """Let an item wait behind its party's others. Answers the one that must go for it, where `max_waiting` wait
+        already: None, another's, or `item`."""
         items = self._parties.get(party)
         if items is not None and len(items) >= self._max_per_party:
             return item
         gone = None
-        if self._waiting >= self._max_waiting:
+        if self._waiting >= max_waiting:
             # The longest is looked for only when the queue is full, and full queues are refused in any case.
             longest = max(self._parties, key=lambda each: len(self._parties[each]), default=party)
             if (items is not None and len(items) >= len(self._parties[longest])) or not self._parties:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from random import Random
 
 from services.common.errors import InvalidArgument
+from services.common.settings import RouterLimits
 from services.router import failure as failures
 from services.router.breaker import Event
 from services.router.fair_queue import FairQueue
@@ -50,10 +51,10 @@ class _Waiting:
 class Places:
     """All places and queues of one router."""
 
-    def __init__(self, registry: Registry, chance: Random, max_waiting: int, max_waiting_per_party: int) -> None:
+    def __init__(self, registry: Registry, chance: Random, limits: RouterLimits) -> None:
         self._registry = registry
         self._chance = chance
-        self._bounds = (max_waiting, max_waiting_per_party)
+        self._limits = limits
         # Model -> who waits for it; only queues in which somebody waits.
         self._queues: dict[str, FairQueue[_Waiting]] = {}
         self._turn = 0
@@ -141,13 +142,19 @@ class Places:
 
     def _enter(self, model: str, needs: Sequence[Need], party: str) -> _Waiting:
         waiting = _Waiting(needs)
-        queue = self._queues.setdefault(model, FairQueue(*self._bounds))
-        gone = queue.push(party, waiting)
+        queue = self._queues.get(model) or FairQueue(self._limits.max_waiting_per_party)
+        gone = queue.push(party, waiting, self._bound(model))
         if gone is waiting:
             raise failures.queue_full()
+        self._queues[model] = queue
         if gone is not None:
             gone.granted.set_exception(failures.queue_full())
         return waiting
+
+    def _bound(self, model: str) -> int:
+        """How many may wait for a model: no more than its workers could take up in so many rounds."""
+        places = sum(worker.max_concurrency or 0 for worker in self._registry.of_model(model) if worker.is_serving)
+        return min(self._limits.max_waiting, self._limits.max_waiting_per_place * places)
 
     def _leave(self, model: str, party: str, waiting: _Waiting) -> None:
         queue = self._queues.get(model)

@@ -145,7 +145,7 @@ async def test_the_wait_has_an_end(tmp_path: Path) -> None:
 
 
 async def test_a_full_queue_refuses_at_once_and_a_crowd_makes_room(tmp_path: Path) -> None:
-    async with one_worker(tmp_path, max_waiting=2) as gateway:
+    async with one_worker(tmp_path, max_waiting_per_place=2) as gateway:
         first = Hold(gateway)
         await first.worker_id()
         crowd = [Hold(gateway, "crowd"), Hold(gateway, "crowd")]

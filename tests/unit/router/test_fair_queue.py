@@ -20,51 +20,51 @@ def drained(queue: FairQueue[str]) -> list[str]:
 
 
 def test_turns_go_round_the_parties_and_each_keeps_its_order() -> None:
-    queue: FairQueue[str] = FairQueue(100, 100)
+    queue: FairQueue[str] = FairQueue(100)
     for item in ("a1", "a2", "a3", "a4", "b1", "c1", "c2"):
-        assert queue.push(item[0], item) is None
+        assert queue.push(item[0], item, 100) is None
     assert drained(queue) == ["a1", "b1", "c1", "a2", "c2", "a3", "a4"]
     assert len(queue) == 0
 
 
 def test_a_party_that_comes_later_does_not_wait_for_a_crowd() -> None:
-    queue: FairQueue[str] = FairQueue(1000, 1000)
+    queue: FairQueue[str] = FairQueue(1000)
     for number in range(100):
-        queue.push("crowd", f"crowd{number}")
+        queue.push("crowd", f"crowd{number}", 1000)
     assert queue.next(anything) == "crowd0"
-    queue.push("late", "late0")
+    queue.push("late", "late0", 1000)
     assert [queue.next(anything), queue.next(anything)] == ["crowd1", "late0"]
 
 
 def test_what_does_not_fit_is_passed_over_and_keeps_its_place() -> None:
-    queue: FairQueue[str] = FairQueue(100, 100)
+    queue: FairQueue[str] = FairQueue(100)
     for item in ("a1", "a2", "b1"):
-        queue.push(item[0], item)
+        queue.push(item[0], item, 3)
     assert queue.next(lambda item: item == "a2") == "a2"
     assert queue.next(lambda item: item == "none") is None
     assert drained(queue) == ["b1", "a1"]
 
 
 def test_a_party_waits_with_so_many_and_no_more() -> None:
-    queue: FairQueue[str] = FairQueue(100, 2)
-    assert [queue.push("a", item) for item in ("a1", "a2", "a3")] == [None, None, "a3"]
-    assert queue.push("b", "b1") is None
+    queue: FairQueue[str] = FairQueue(2)
+    assert [queue.push("a", item, 100) for item in ("a1", "a2", "a3")] == [None, None, "a3"]
+    assert queue.push("b", "b1", 100) is None
 
 
 def test_a_full_queue_makes_room_at_the_cost_of_whoever_waits_with_the_most() -> None:
-    queue: FairQueue[str] = FairQueue(3, 3)
+    queue: FairQueue[str] = FairQueue(3)
     for item in ("a1", "a2", "b1"):
-        queue.push(item[0], item)
-    assert queue.push("c", "c1") == "a2"
+        queue.push(item[0], item, 3)
+    assert queue.push("c", "c1", 3) == "a2"
     # Nobody waits with more than one now: the newcomer of the longest goes itself.
-    assert queue.push("a", "a9") == "a9"
+    assert queue.push("a", "a9", 3) == "a9"
     assert sorted(queue) == ["a1", "b1", "c1"]
 
 
 def test_whoever_leaves_is_not_waited_for() -> None:
-    queue: FairQueue[str] = FairQueue(3, 3)
+    queue: FairQueue[str] = FairQueue(3)
     for item in ("a1", "a2", "b1"):
-        queue.push(item[0], item)
+        queue.push(item[0], item, 3)
     assert queue.remove("a", "a1")
     assert not queue.remove("a", "a1")
     assert not queue.remove("z", "a2")
@@ -74,12 +74,12 @@ def test_whoever_leaves_is_not_waited_for() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from(["push", "next", "remove"]), st.sampled_from("abcd")), max_size=60))
 def test_nothing_is_lost_doubled_or_out_of_its_partys_order(steps: list[tuple[str, str]]) -> None:
-    queue: FairQueue[str] = FairQueue(6, 4)
+    queue: FairQueue[str] = FairQueue(4)
     waiting: dict[str, deque[str]] = {party: deque() for party in "abcd"}
     for number, (step, party) in enumerate(steps):
         item = f"{party}{number}"
         if step == "push":
-            gone = queue.push(party, item)
+            gone = queue.push(party, item, 6)
             if gone != item:
                 waiting[party].append(item)
             if gone is not None and gone != item:
