@@ -22,6 +22,7 @@ _OBJECT = {
     Operation.OPERATION_CHAT_COMPLETION: "chat.completion.chunk",
     Operation.OPERATION_COMPLETION: "text_completion",
 }
+_DETAILS = ("prompt_tokens_details", "completion_tokens_details")
 _BEFORE_USAGE = re.compile(rb'"usage"\s*:\s*\Z')
 
 
@@ -77,6 +78,10 @@ def usage_object(text: bytes, usage: Usage, cost_nanos: int | None) -> bytes:
         if inner.get("cached_tokens") != cached:
             inner["cached_tokens"] = cached
             members["prompt_tokens_details"] = json_object.join(inner)
+    for name in _DETAILS:
+        # What is no object is no details: libraries that read them stumble over it.
+        if not members.get(name, b"{").startswith((b"{", b"null")):
+            del members[name]
     # A worker's own idea of cost is not ours.
     members.pop("cost", None)
     if cost_nanos is not None:

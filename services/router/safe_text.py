@@ -2,49 +2,53 @@
 transports import it.
 
 What a worker's registration holds (its key, the values of its headers, where it is) is known exactly and taken out first;
-the rest is known by its looks. A number after a word is a port only where the word looks like a host's: `limit:4096` stays.
+the rest is known by its looks (`safe_text_places.py` for where things are). Of a long text only the beginning is looked at, and
+each pattern looks at a character a bounded number of times, so that no worker can keep us busy.
 """
 
 import re
 from collections.abc import Iterable
-from ipaddress import IPv6Address
 
-MASK = "***"
+from services.router.safe_text_places import MASK, without_places
+
 MAX_CHARACTERS = 2000
+# More than is shown, since what is masked becomes shorter.
+MAX_SEEN = 4 * MAX_CHARACTERS
+# Where the text was cut, a word may be a credential whose beginning alone does not look like one.
+MAX_CUT_WORD = 200
 # Shorter values of headers stand in too many words, and are no secrets.
 MIN_SECRET_CHARACTERS = 4
 
 # From here on it is only about the inside: Python's tracebacks, pybind11's, and frames of native code.
 _TRACEBACK = re.compile(
-    r"Traceback \(most recent call last\)|File \"[^\"\n]*\", line \d+|(?:^|\n)\s*At:\s*\n"
-    r"|(?:^|\s)[#\[]?\d{1,3}[:\]]?\s+0x[0-9a-f]{3,}\b",
+    r"Traceback \(most recent call last\)|File \"[^\"\n]{1,500}\", line \d+|(?:^|\n)[ \t]{0,20}At:[ \t]{0,20}\n"
+    r"|(?:^|\s)[#\[]?\d{1,3}[:\]]?\s{1,20}0x[0-9a-f]{3}[0-9a-f]{0,13}\b",
     re.IGNORECASE,
 )
+# From a name to its value, in JSON within JSON and in Python's own forms, too.
+_TO_VALUE = r"(?:\\{0,3}[\"']\s{0,5},|\\{0,3}[\"']?\s{0,5}[=:])\s{0,5}\\{0,3}b?"
+_QUOTED = r"\"(?:[^\"\\\n]|\\.){0,8000}|'(?:[^'\\\n]|\\.){0,8000}"
+# Values of headers have spaces in them: quoted, or the rest of the line.
+_LINE = _TO_VALUE + rf"(?:{_QUOTED}|[^\n]*)"
+_WORD = _TO_VALUE + rf"(?:{_QUOTED}|[^\s\"',;&]+)"
 _CREDENTIAL = re.compile(
-    r"(?i:\bBearer\s+\S+)"
+    # The block of a key, or all that is left of the text.
+    r"-----BEGIN [A-Z0-9 ]{1,40}-----(?:(?!-----END )[\s\S]){0,8000}(?:-----END [A-Z0-9 ]{1,40}-----)?"
+    r"|(?i:\b(?:proxy-)?authorization" + _LINE + ")"
+    r"|(?i:\b(?:set-)?cookie2?" + _LINE + ")"
+    r"|(?i:\bBearer\s{1,20}\S+)"
     # A word after `Basic` is one only if it looks encoded.
-    r"|(?i:\bBasic)\s+(?=[a-z+/]*[A-Z0-9=])[A-Za-z0-9+/]{4,}={0,2}"
-    r"|(?i:\b(?:sk-|nvapi-|gh[opsu]_|github_pat_|xox[a-z]-|hf_|glpat-)[\w-]{4,})|\bAKIA[0-9A-Z]{12,}"
-    r"|\beyJ[\w-]{8,}\.[\w-]+(?:\.[\w-]*)?"
-    r"|(?i:(?:api[_-]?key|(?:access|auth|secret|session)[_-]?(?:key|token)|password|passwd|authorization)"
-    r"[\"']?\s*[=:]\s*[\"']?[^\s\"',;&]+)"
+    r"|(?i:\bBasic)\s{1,20}(?=[a-z+/]{0,200}[A-Z0-9=])[A-Za-z0-9+/]{4}[A-Za-z0-9+/]*"
+    r"|(?i:\b(?:sk-|nvapi-|gh[opsu]_|github_pat_|xox[a-z]-|hf_|glpat-|[rsp]k_(?:live|test)_)[\w-]{4}[\w-]*)"
+    r"|\b(?:AKIA|ASIA)[0-9A-Z]{12}[0-9A-Z]*|\bAIza[\w-]{20}[\w-]*|\bya29\.[\w-]{10}[\w-]*"
+    r"|\bssh-(?:rsa|dss|ed25519)\s{1,5}AAAA\S*"
+    r"|\beyJ[\w-]{8,2000}\.[\w.-]*"
+    r"|(?i:(?:api[_-]?key|(?:access|account|auth|client|private|secret|session|signing)[_-]?(?:key|token|secret)|password"
+    r"|passwd|passphrase)" + _WORD + ")"
+    r"|(?i:\b(?:token|secret|signature|sig)=[^\s\"',;&]{6}[^\s\"',;&]*)"
 )
-_NAME = r"[a-z0-9](?:[a-z0-9-]{0,62}\.){1,10}"
-_PLACE = re.compile(
-    r"\b[a-z][a-z0-9+.-]{0,30}://\S+"
-    r"|\b(?:\d{1,3}\.){3}\d{1,3}(?::\d{1,5})?\b"
-    r"|\[[0-9a-f:.]{2,45}(?:%\w+)?\](?::\d{1,5})?"
-    rf"|\b{_NAME}(?:internal|local|localdomain|lan|intranet|corp|svc)\b(?::\d{{1,5}}\b)?"
-    rf"|\b(?:localhost|{_NAME}[a-z][a-z0-9-]{{0,62}}):\d{{1,5}}\b"
-    # As containers are named: two words and more, and what is nearly always a port.
-    r"|\b[a-z][a-z0-9]{0,62}(?:-[a-z0-9]{1,62}){1,8}:\d{4,5}\b"
-    # Source files: below a root, or with the number of a line.
-    r"|(?<![\w.])(?:/[\w.+@-]+){2,}(?::\d+|\(\d+\))?"
-    r"|(?<![\w.])[\w./+-]{0,200}\w\.(?:pyx?|c|cc|cpp|cxx|cu|cuh|h|hpp|rs|go|so)(?::\d+|\(\d+\))",
-    re.IGNORECASE,
-)
-# Whatever might be an IPv6 address without brackets; the library says whether it is.
-_COLONS = re.compile(r"(?<![\w:.])[0-9a-f]{0,4}:[0-9a-f.:]{1,42}(?:%\w{1,16})?(?![\w])", re.IGNORECASE)
+# What a credential's padding or quote leaves behind.
+_LEFT = re.compile(re.escape(MASK) + "={1,2}")
 
 
 class SafeText:
@@ -62,24 +66,21 @@ class SafeText:
         """The text without what nobody outside may see; may be empty."""
         for secret in self._known:
             text = text.replace(secret, MASK)
-        text = text[: 4 * MAX_CHARACTERS]
+        text = _beginning(text)
         found = _TRACEBACK.search(text)
         if found is not None:
             text = text[: found.start()]
-        text = _CREDENTIAL.sub(MASK, text)
-        text = _COLONS.sub(_ipv6, _PLACE.sub(MASK, text))
-        return text[:max_characters].strip()
+        text = _LEFT.sub(MASK, _CREDENTIAL.sub(MASK, text))
+        return without_places(text)[:max_characters].strip()
 
 
-def _ipv6(found: re.Match[str]) -> str:
-    text = found.group()
-    address = text.rstrip(".:") if not text.endswith("::") else text
-    try:
-        IPv6Address(address)
-    except ValueError:
+def _beginning(text: str) -> str:
+    """As much as is looked at, without a word that the cut goes through."""
+    if len(text) <= MAX_SEEN:
         return text
-    # Names of code may look so as well (`a::b`), but seldom with a digit.
-    return MASK + text[len(address) :] if any(map(str.isdigit, address)) else text
+    seen = text[:MAX_SEEN]
+    last = seen[-MAX_CUT_WORD:].split()[-1:]
+    return seen[: seen.rindex(last[0])] if last else seen
 
 
 # For texts of nobody's registration.

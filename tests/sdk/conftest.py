@@ -1,6 +1,9 @@
-"""One product with both real workers for all tests of this folder; they start once, together."""
+"""One product with both real workers for the tests that need them, and one with the scripted worker for the scenarios.
 
-from collections.abc import Iterator
+Each starts once, when the first test asks for it.
+"""
+
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 
 import pytest
@@ -15,6 +18,11 @@ from tests.harness.real_workers import (
     triton_registration,
     triton_server,
 )
+from tests.harness.stage import Stage
+from tests.sdk.openai_node import NodeSdk
+from tests.sdk.purse import Purse
+from tests.sdk.readers import Readers
+from tests.sdk.readers import readers as make_readers
 
 # The model of each transport, in USD per million tokens: 0.20 and 0.60.
 MODELS = {"openai": "real/llama", "triton": "real/triton"}
@@ -62,6 +70,34 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Real]:
     finally:
         if triton is not None:
             triton.stop()
+
+
+@pytest.fixture(scope="session")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    """The whole product and the scripted worker."""
+    with Stage(tmp_path_factory.mktemp("sdk-stage")) as stage:
+        yield stage
+
+
+@pytest.fixture(scope="session")
+def purse(stage: Stage) -> Iterator[Purse]:
+    """Who pays on that stage."""
+    with Purse(stage) as purse:
+        yield purse
+
+
+@pytest.fixture(scope="session")
+def node_sdk(stage: Stage) -> Iterator[NodeSdk]:
+    """The SDK for Node, pointed at that stage."""
+    with NodeSdk(stage.product.base_url) as sdk:
+        yield sdk
+
+
+@pytest.fixture(scope="session")
+async def readers(stage: Stage, node_sdk: NodeSdk) -> AsyncIterator[Readers]:
+    """All clients that read scenarios."""
+    async with make_readers(stage, node_sdk) as made:
+        yield made
 
 
 @pytest.fixture(params=["openai", "triton"])

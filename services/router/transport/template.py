@@ -5,6 +5,7 @@ not replace one of ours. What the template refuses is the client's fault and pas
 failure is the operator's, and nothing of the template is told. Imported by the Triton transport.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -15,6 +16,7 @@ from jinja2 import Template, TemplateSyntaxError
 from speedinfer.router.v1 import frame_pb2
 
 from services.router.transport.port import WorkerFailure
+from services.router.transport.template_budget import Excess, budget, step
 from services.router.transport.template_sandbox import Refusal, environment, strftime_now
 from services.router.transport.triton_errors import MAX_TEXT, rejected
 
@@ -37,6 +39,9 @@ _OWN_VARIABLES = frozenset(environment().globals) | frozenset({
     "messages", "tools", "documents", "add_generation_prompt", "bos_token", "eos_token", "chat_template", "loop",
     "strftime_now", "template", "tokenize", "continue_final_message",
 })  # fmt: skip
+
+# The names by which a message's reasoning comes, in the order of preference; templates read the first, some `thinking`.
+_REASONING = ("reasoning_content", "thinking", "reasoning")
 
 
 class TemplateProblem(Exception):
@@ -77,16 +82,10 @@ class ChatTemplate:
             "add_generation_prompt": True,
             "strftime_now": strftime_now(now),
         }
-        pieces: list[str] = []
-        length = 0
         try:
-            for piece in self._template.generate(context):
-                length += len(piece)
-                if length > self._max_chars:
-                    raise rejected("the rendered prompt is too long", param="messages", http_status=413)
-                pieces.append(piece)
-        except WorkerFailure:
-            raise
+            prompt = self._written(context)
+        except Excess as excess:
+            raise rejected(str(excess), param="messages", http_status=413) from None
         except Refusal as refusal:
             raise rejected(
                 str(refusal)[:MAX_TEXT] or "the model's chat template refuses this", param="messages"
@@ -99,10 +98,21 @@ class ChatTemplate:
                 # The worker did nothing; a client's odd message must not open its circuit.
                 counts_against_worker=False,
             ) from None
-        prompt = "".join(pieces)
         if strip_bos and self.bos_token and prompt.startswith(self.bos_token):
             prompt = prompt[len(self.bos_token) :]
         return prompt
+
+    def _written(self, context: Mapping[str, Any]) -> str:
+        pieces: list[str] = []
+        length = 0
+        with budget():
+            for piece in self._template.generate(context):
+                step()
+                length += len(piece)
+                if length > self._max_chars:
+                    raise Excess("the rendered prompt is too long")
+                pieces.append(piece)
+        return "".join(pieces)
 
 
 def load(setting: str) -> str:
@@ -111,6 +121,9 @@ def load(setting: str) -> str:
         return setting
     path = Path(setting)
     try:
+        if path.exists() and not path.is_file():
+            # A pipe would be waited for.
+            raise TemplateProblem(f"{setting} is not a file")
         with path.open("rb") as file:
             content = file.read(MAX_TEMPLATE_BYTES + 1)
         if len(content) > MAX_TEMPLATE_BYTES:
@@ -133,7 +146,8 @@ def _message(index: int, message: Any) -> dict[str, Any]:
     place = f"messages[{index}]"
     if not isinstance(message, dict) or not isinstance(message.get("role"), str):
         raise rejected(f"'{place}' must be an object with a role", param=place)
-    plain = dict(message)
+    # As Hugging Face has it: what is null is not there. Templates ask whether a member is defined.
+    plain = {name: value for name, value in message.items() if value is not None}
     if plain["role"] == "developer":
         # OpenAI's newer name of it.
         plain["role"] = "system"
@@ -141,6 +155,9 @@ def _message(index: int, message: Any) -> dict[str, Any]:
     calls = message.get("tool_calls")
     if isinstance(calls, list):
         plain["tool_calls"] = [_tool_call(call) for call in calls]
+    reasoning = next((plain[name] for name in _REASONING if name in plain), None)
+    if reasoning is not None:
+        plain = {"thinking": reasoning, **plain, "reasoning_content": reasoning}
     return plain
 
 
@@ -165,7 +182,16 @@ def _tool_call(call: Any) -> Any:
     arguments = function.get("arguments") if isinstance(function, dict) else None
     if not isinstance(arguments, str) or not isinstance(function, dict):
         return call
+    return {**call, "function": {**function, "arguments": _arguments(arguments)}}
+
+
+def _arguments(text: str) -> Any:
+    """Arguments as an object. What a model wrote as no JSON at all stays as it is, so that the conversation can go on."""
+    if not text.strip():
+        return {}
     try:
-        return {**call, "function": {**function, "arguments": orjson.loads(arguments)}}
-    except orjson.JSONDecodeError:
-        return call
+        # The first knows lone surrogates and NaN for what they are, the second keeps integers of any size.
+        orjson.loads(text)
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text

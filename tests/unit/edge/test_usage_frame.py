@@ -125,3 +125,12 @@ def test_half_a_surrogate_pair_is_no_reason_to_lose_an_answer() -> None:
 def test_what_is_no_object_is_told(text: bytes) -> None:
     with pytest.raises(ValueError):
         usage_frame.whole_answer(text, USAGE, 5400)
+
+
+@pytest.mark.parametrize("details", ["[1]", '"3"', "7", "true"])
+def test_details_that_are_no_object_are_left_out(details: str) -> None:
+    text = f'{{"prompt_tokens":1,"prompt_tokens_details":{details},"completion_tokens_details":{details}}}'.encode()
+    made = json.loads(usage_frame.usage_object(text, Usage(prompt_tokens=1, completion_tokens=2), None))
+    assert made == {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3}
+    kept = json.loads(usage_frame.usage_object(b'{"prompt_tokens_details":null}', Usage(prompt_tokens=1), None))
+    assert kept["prompt_tokens_details"] is None
