@@ -264,7 +264,7 @@ async def test_two_streams_at_once_do_not_mix(triton: TritonServer) -> None:
         ),
         ("no_counts", {}, "model 'no_counts' declares no token counts, so it cannot be billed as it is"),
         ("llmapi_names", {}, "the overlay in deploy/triton/ adds 'num_input_tokens' and 'num_output_tokens'"),
-        ("ensemble", {}, "the server has no model 'ensemble'; it has counts_absent, cumulative_text, endless,"),
+        ("ensemble", {}, "the server has no model 'ensemble'; it has counts_absent, cumulative_text, demanding,"),
         ("stock_ensemble", {"model_version": "9"}, "the server has no model 'stock_ensemble' version 9"),
         (
             "stock_ensemble",

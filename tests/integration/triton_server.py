@@ -12,28 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from demo.run_install import ROOT, VENV
-from demo.triton_worker import TritonServer, unavailable_reason
-from tests.harness.ports import free_port
-
-REPOSITORY = ROOT / "tests" / "triton_models"
-MODELS = tuple(sorted(path.parent.name for path in REPOSITORY.glob("*/config.pbtxt")))
-
-
-def server(folder: Path, models: tuple[str, ...] = MODELS) -> TritonServer:
-    """A server of scripted models; not started."""
-    if reason := unavailable_reason(VENV):
-        pytest.skip(f"Triton: {reason}")
-    port = free_port(neighbours=2)
-    return TritonServer(
-        model_repository=REPOSITORY,
-        work_dir=folder,
-        venv=VENV,
-        http_port=port,
-        grpc_port=port + 1,
-        metrics_port=port + 2,
-        models=models,
-    )
+from demo.triton_worker import TritonServer
+from tests.integration.scripted_triton import server
 
 
 @pytest.fixture(scope="session")
@@ -64,6 +44,7 @@ def cancelled(triton: TritonServer) -> Callable[[str], dict[str, int]]:
 
 
 def _cancelled(running: TritonServer, model: str) -> dict[str, int]:
+    """Request id -> responses sent before the cancel, as `running`'s `probe_cancelled` tells."""
     body = {"inputs": [{"name": "model", "shape": [1], "datatype": "BYTES", "data": [model]}]}
     request = urllib.request.Request(
         f"http://127.0.0.1:{running.http_port}/v2/models/probe_cancelled/infer", data=json.dumps(body).encode()

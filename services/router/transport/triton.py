@@ -6,7 +6,7 @@ between is pure (`triton_request.py`, `triton_answer.py`); protocols are in `tri
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from datetime import UTC, datetime
 
 from speedinfer.router.v1 import fleet_pb2, frame_pb2
@@ -14,6 +14,7 @@ from speedinfer.router.v1 import fleet_pb2, frame_pb2
 from services.common.settings import RouterLimits
 from services.router.transport import port
 from services.router.transport.port import Accepted, Dispatch, Event, Finding, WorkerFailure
+from services.router.transport.template_thread import beside_the_loop
 from services.router.transport.triton_answer import AnswerReader
 from services.router.transport.triton_check import Check, Known, word
 from services.router.transport.triton_config import TritonConfig
@@ -21,6 +22,8 @@ from services.router.transport.triton_link import TritonLink
 from services.router.transport.triton_openai import OpenAiWriter
 from services.router.transport.triton_request import prepare
 
+# How long a worker whose answer was ended here may take to end it, too, before it is told.
+END_WAIT_S = 0.25
 # One choice of text is all that the tensors of stock models can say.
 FEATURES = frozenset({fleet_pb2.FEATURE_CHAT, fleet_pb2.FEATURE_COMPLETION})
 
@@ -44,9 +47,7 @@ class TritonTransport:
         now: Callable[[], datetime] = local_now,
     ) -> None:
         self._config, self._models, self._limits, self._now = config, tuple(supported_models), limits, now
-        self._link = TritonLink(
-            endpoint, config, max_line_bytes=limits.max_line_bytes, max_answer_bytes=limits.max_answer_bytes
-        )
+        self._link = TritonLink(endpoint, config, max_answer_bytes=limits.max_answer_bytes)
         self._known: Known | None = None
 
     @property
@@ -87,9 +88,17 @@ class TritonTransport:
                 frame_pb2.FAILURE_REASON_UPSTREAM, "the worker is not ready", detail="no check has passed yet"
             )
         now = self._now()
-        asked = prepare(plan, known.template, dispatch, now, end_id=self._config.end_id, pad_id=self._config.pad_id)
+        ids = {"end_id": self._config.end_id, "pad_id": self._config.pad_id}
+        asked = await beside_the_loop(dispatch.members, lambda: prepare(plan, known.template, dispatch, now, **ids))
         writer = OpenAiWriter(dispatch.operation, dispatch.model, dispatch.request_id, int(now.timestamp()))
-        reader = AnswerReader(plan, asked, writer, stream=dispatch.stream, max_bytes=self._limits.max_answer_bytes)
+        reader = AnswerReader(
+            plan,
+            asked,
+            writer,
+            stream=dispatch.stream,
+            max_bytes=self._limits.max_answer_bytes,
+            eos_token=self._config.eos_token,
+        )
         accepted = False
         async with aclosing(self._link.respond(plan, asked, dispatch)) as responses:
             async for outputs in responses:
@@ -99,7 +108,15 @@ class TritonTransport:
                 for event in reader.read(outputs):
                     yield event
                 if reader.enough:
-                    break
+                    for event in reader.end():
+                        yield event
+                    # The client has it all. A cancel that meets the end of a stream has killed Triton 2.51, so a request that
+                    # ends by itself now may do so.
+                    with suppress(TimeoutError, WorkerFailure):
+                        async with asyncio.timeout(END_WAIT_S):
+                            async for _ in responses:
+                                pass
+                    return
         for event in reader.end():
             yield event
 

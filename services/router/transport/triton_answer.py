@@ -2,7 +2,8 @@
 
 Counts are what the worker reported, prompt tokens once and completion tokens summed or last as the plan says; one that
 cannot be a count spoils its total, and a total that never came is absent. A stop sequence ends the client's text; counts
-go on as long as responses are read. Pure; imported by the Triton transport.
+go on as long as responses are read. Why it ended is what the model says where it says so, else what the counts tell.
+Pure; imported by the Triton transport.
 """
 
 from typing import Any
@@ -13,10 +14,11 @@ from services.router.transport.port import Activity, Chunk, Done, Event, WorkerF
 from services.router.transport.triton_errors import answer_too_large, invalid_response
 from services.router.transport.triton_model import TensorPlan
 from services.router.transport.triton_openai import OpenAiWriter
+from services.router.transport.triton_reasons import LENGTH, STOP, ReasonReader
 from services.router.transport.triton_request import Asked
 from services.router.transport.triton_tensors import Outputs
-from services.router.transport.triton_text import CumulativeText, DeltaText, EchoCutter, StopCutter
-from services.router.usage import MAX_COUNT, Usage, count
+from services.router.transport.triton_text import CumulativeText, DeltaText, EchoCutter, EosCutter, StopCutter
+from services.router.usage import Usage, count
 
 
 class CountReader:
@@ -46,7 +48,11 @@ class CountReader:
             return Usage(malformed=True)
         if self._prompt is None and self._sum is None:
             return None
-        return Usage(prompt=self._prompt, completion=self._completion())
+        completion = self._completion()
+        if completion is not None and count(completion) is None:
+            # Each was a count, but their total, or what is left of it without the prompt, is none.
+            return Usage(malformed=True)
+        return Usage(prompt=self._prompt, completion=completion)
 
     @property
     def complete(self) -> Usage | None:
@@ -63,13 +69,14 @@ class CountReader:
             total = self._last
         if total is not None and self._minus_prompt:
             total = total - self._prompt if self._prompt is not None else None
-        return total if total is not None and 0 <= total <= MAX_COUNT else None
+        return total
 
     def _value(self, outputs: Outputs, name: str) -> int | None:
         values = outputs.get(name)
         if not values:
             return None
-        number = count(values[0])
+        # One request has one count, in whatever shape.
+        number = count(values[0]) if len(values) == 1 else None
         self._spoiled = self._spoiled or number is None
         return number
 
@@ -77,14 +84,21 @@ class CountReader:
 class AnswerReader:
     """One answer, for one request. `read` for each response, then `end` once."""
 
-    def __init__(self, plan: TensorPlan, asked: Asked, writer: OpenAiWriter, *, stream: bool, max_bytes: int) -> None:
+    def __init__(
+        self,
+        plan: TensorPlan,
+        asked: Asked,
+        writer: OpenAiWriter,
+        *,
+        stream: bool,
+        max_bytes: int,
+        eos_token: str | None = None,
+    ) -> None:
         self._plan, self._asked, self._writer = plan, asked, writer
-        self._stream, self._max_bytes = stream, max_bytes
-        echoes = plan.echoes_prompt and not asked.pieces
+        self._stream, self._max_bytes, self._eos_token = stream, max_bytes, eos_token or ""
         self._counts = CountReader(plan, asked.limit, minus_prompt=plan.counts_prompt and not asked.pieces)
-        self._text: DeltaText | CumulativeText = CumulativeText() if plan.cumulative_text else DeltaText()
-        self._echo = EchoCutter(asked.prompt if echoes else "")
-        self._cutter = StopCutter(asked.stops)
+        self._reasons = ReasonReader(plan, asked.stops)
+        self._begin_text()
         self._whole: list[str] = []
         self._bytes = 0
         self._responses = 0
@@ -107,7 +121,13 @@ class AnswerReader:
         self._after_stop += self._cutter.matched
         before = self._counts.usage
         self._counts.read(outputs)
-        text = self._visible(self._text.read(self._bytes_of(outputs)))
+        self._reasons.read(outputs)
+        raw = self._bytes_of(outputs)
+        if raw and not self._stream and self._plan.cumulative_text:
+            # Nothing was given out yet, so the last text so far is the whole text, however it changed on the way.
+            self._begin_text()
+            self._whole.clear()
+        text = self._visible(self._text.read(raw))
         usage = self._counts.usage
         if not self._stream:
             self._whole.append(text)
@@ -122,8 +142,11 @@ class AnswerReader:
         """The last frames: held text, the finish reason, usage, Done. WorkerFailure if nothing at all was answered."""
         if self._responses == 0:
             raise WorkerFailure(frame_pb2.FAILURE_REASON_UPSTREAM, "the worker ended without an answer")
-        rest = self._visible(self._text.end(), last=True)
         usage, complete = self._counts.usage, self._counts.complete
+        if self._reasons.failed and not self._cutter.matched:
+            # Nothing more is shown: another worker may still give the answer, and the reason is not the client's.
+            return [Chunk(None, finished={0: self._reasons.finish}, usage=usage), Done()]
+        rest = self._visible(self._text.end(), last=True)
         reason = self._finish_reason()
         if not self._stream:
             text = "".join(self._whole) + rest
@@ -138,14 +161,29 @@ class AnswerReader:
         return [*events, Done()]
 
     def _finish_reason(self) -> str:
+        if self._cutter.matched or self._reasons.at_stop:
+            return STOP
+        if self._reasons.finish:
+            return self._reasons.finish
         usage, limit = self._counts.usage, self._asked.limit
         reached = usage is not None and usage.completion is not None and limit is not None and usage.completion >= limit
-        return "length" if reached and not self._cutter.matched else "stop"
+        return LENGTH if reached else STOP
+
+    def _begin_text(self) -> None:
+        """The way that text goes: whole characters, less the prompt's copy, the end-of-text token and all from a stop."""
+        echoes = self._plan.echoes_prompt and not self._asked.pieces
+        cumulative = self._plan.cumulative_text and self._stream
+        self._text: DeltaText | CumulativeText = CumulativeText() if cumulative else DeltaText()
+        self._echo = EchoCutter(self._asked.prompt if echoes else "")
+        self._eos = EosCutter(self._eos_token)
+        self._cutter = StopCutter(self._asked.stops)
 
     def _visible(self, text: str, *, last: bool = False) -> str:
-        kept = self._echo.read(text) + (self._echo.end() if last else "")
+        kept = self._eos.read(self._echo.read(text))
+        if last:
+            kept += self._eos.read(self._echo.end()) + self._eos.end()
         visible = self._cutter.read(kept)
-        if last and not self._cutter.matched:
+        if last and not self._cutter.matched and not self._reasons.at_stop:
             visible += self._cutter.end()
         return visible
 

@@ -31,7 +31,7 @@ _pb: Any = service_pb2
 
 _MAX_SEND_BYTES = 2**31 - 1
 # After the final response the server ends the stream by itself; cancelling a stream that is ending tempts old servers.
-_END_WAIT_S = 0.25
+_END_WAIT_S = 2.0
 _FINAL = "triton_final_response"
 _WANT_FINAL = "triton_enable_empty_final_response"
 # What the channel says of itself, as against what the server answered.

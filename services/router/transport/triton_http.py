@@ -5,6 +5,7 @@ Answers are bounded, redirects not followed, the environment's proxies not used,
 generation: closing the connection is all that HTTP has, and Triton notices it when it writes next, if at all.
 """
 
+import json
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -57,7 +58,6 @@ class TritonHttp:
         *,
         headers: Sequence[tuple[str, str]],
         connect_timeout_s: float,
-        max_line_bytes: int,
         max_answer_bytes: int,
         safe: SafeText = PLAIN,
     ) -> None:
@@ -65,7 +65,6 @@ class TritonHttp:
         self._base = endpoint.rstrip("/") + "/v2"
         self._headers = list(headers)
         self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout_s)
-        self._max_line_bytes = max_line_bytes
         self._max_answer_bytes = max_answer_bytes
         self._sessions: dict[bool, aiohttp.ClientSession] = {}
 
@@ -116,18 +115,19 @@ class TritonHttp:
         for tensor in inputs:
             single = len(tensor.values) == 1 and len(tensor.shape) <= 2
             body[tensor.name] = tensor.values[0] if single else tensor.values
-        parser = SseParser(self._max_line_bytes)
+        # Each response is one line, bounded as a message over gRPC is: it may be a whole answer, or all the text so far.
+        parser = SseParser(self._max_answer_bytes)
         async with self._post(f"{_path(plan.model, plan.version)}/generate_stream", body, dispatch) as response:
             try:
                 async for data in response.content.iter_chunked(_READ_BYTES):
                     for event in parser.feed(data):
                         yield self._outputs(event, datatypes)
+                for event in parser.finish():
+                    yield self._outputs(event, datatypes)
             except LineTooLong:
-                raise answer_too_large(self._max_line_bytes) from None
+                raise answer_too_large(self._max_answer_bytes) from None
             except (aiohttp.ClientError, OSError) as error:
                 raise unreachable(f"HTTP: {type(error).__name__} in the middle of an answer") from None
-            for event in parser.finish():
-                yield self._outputs(event, datatypes)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -259,6 +259,12 @@ def _loads(content: bytes) -> Any:
     try:
         return orjson.loads(content)
     except orjson.JSONDecodeError:
+        pass
+    try:
+        # Triton writes a model's bytes as they are, half a character at the end of a response as well. Those bytes become
+        # lone surrogates here and bytes again in triton_tensors.py, where the other half is waited for.
+        return json.loads(content.decode("utf-8", "surrogateescape"))
+    except (ValueError, RecursionError):
         raise invalid_response("an answer that is not JSON") from None
 
 

@@ -26,7 +26,7 @@ _AUTO_WAIT_S = 1.0
 class TritonLink:
     """Both protocols of one server."""
 
-    def __init__(self, endpoint: str, config: TritonConfig, *, max_line_bytes: int, max_answer_bytes: int) -> None:
+    def __init__(self, endpoint: str, config: TritonConfig, *, max_answer_bytes: int) -> None:
         headers = [(name, value.get_secret_value()) for name, value in config.headers.items()]
         target, secure = grpc_target(endpoint, config.grpc_endpoint)
         # What no text of the server's may tell anybody: what it is asked with, and where.
@@ -37,7 +37,6 @@ class TritonLink:
             endpoint,
             headers=headers,
             connect_timeout_s=config.connect_timeout_s,
-            max_line_bytes=max_line_bytes,
             max_answer_bytes=max_answer_bytes,
             safe=safe,
         )
@@ -102,4 +101,5 @@ def grpc_target(endpoint: str, configured: str | None) -> tuple[str, bool]:
 
 
 def _datatypes(plan: TensorPlan) -> dict[str, str]:
-    return {plan.text_output: "BYTES", plan.prompt_tokens_output: "INT64", plan.completion_tokens_output: "INT64"}
+    counts = (plan.prompt_tokens_output, plan.completion_tokens_output)
+    return {name: "INT64" if name in counts else "BYTES" for name in plan.outputs}

@@ -23,6 +23,9 @@ _KINDS = {"number": FLOATS, "integer": INTEGERS, "words": TEXT, "any": USABLE}
 
 STOCK_PROMPT_TOKENS = "num_input_tokens"
 STOCK_COMPLETION_TOKENS = "num_output_tokens"
+# Where a model says itself why it ended; NVIDIA's LLM-API model does.
+FINISH_REASON = "finish_reason"
+STOP_REASON = "stop_reason"
 OVERLAY = "deploy/triton/"
 
 # What the gateway itself fills: role -> tensor names in stock models, and the usable types.
@@ -30,6 +33,7 @@ MAX_TOKENS = "max_tokens"
 STREAM = "stream"
 EXCLUDE_INPUT = "exclude_input_in_output"
 RETURN_COUNTS = ("return_num_input_tokens", "return_num_output_tokens")
+RETURN_REASONS = ("return_finish_reason", "return_stop_reason")
 END_ID = "end_id"
 PAD_ID = "pad_id"
 _OWN: dict[str, tuple[tuple[str, ...], frozenset[str]]] = {
@@ -38,6 +42,8 @@ _OWN: dict[str, tuple[tuple[str, ...], frozenset[str]]] = {
     EXCLUDE_INPUT: (("exclude_input_in_output", "sampling_param_exclude_input_from_output"), FLAGS),
     RETURN_COUNTS[0]: ((RETURN_COUNTS[0],), FLAGS),
     RETURN_COUNTS[1]: ((RETURN_COUNTS[1],), FLAGS),
+    RETURN_REASONS[0]: ((RETURN_REASONS[0],), FLAGS),
+    RETURN_REASONS[1]: ((RETURN_REASONS[1],), FLAGS),
     END_ID: (("end_id",), INTEGERS),
     PAD_ID: (("pad_id",), INTEGERS),
 }
@@ -92,11 +98,15 @@ class TensorPlan:
     # Found by the check: an answer that is not a stream starts with the prompt, and counts its tokens.
     echoes_prompt: bool = False
     counts_prompt: bool = False
+    # Outputs that say why the answer ended, of those in stock models; empty where the model declares none.
+    finish_reason_output: str = ""
+    stop_reason_output: str = ""
 
     @property
     def outputs(self) -> tuple[str, ...]:
         """What is asked of the model; naming a further one may not even be possible (FP16 logits over HTTP)."""
-        return self.text_output, self.prompt_tokens_output, self.completion_tokens_output
+        reasons = (name for name in (self.finish_reason_output, self.stop_reason_output) if name)
+        return self.text_output, self.prompt_tokens_output, self.completion_tokens_output, *reasons
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +195,8 @@ class _Resolver:
             usage_sums=sums[settings.usage_mode],
             cumulative_text=(accumulates or llmapi) if settings.text_mode == "auto" else settings.text_mode != "delta",
             adds_bos=not adds_no_bos,
+            finish_reason_output=self._reason(FINISH_REASON),
+            stop_reason_output=self._reason(STOP_REASON),
         )
 
     def _own(self) -> dict[str, Tensor]:
@@ -249,6 +261,11 @@ class _Resolver:
                 f"output '{name}' is not declared by model '{self._model}'; it declares {_list(self.outputs)}{hint}"
             )
         return name
+
+    def _reason(self, name: str) -> str:
+        """The output of this name, if it is declared and a text."""
+        tensor = self.outputs.get(name)
+        return name if tensor is not None and not self._unusable("output", tensor, TEXT, tell=False) else ""
 
     def _counts(self) -> tuple[str, str]:
         prompt, completion = self._settings.prompt_tokens_output_name, self._settings.completion_tokens_output_name

@@ -20,6 +20,7 @@ from services.router.transport.triton_model import (
     MAX_TOKENS,
     PAD_ID,
     RETURN_COUNTS,
+    RETURN_REASONS,
     STREAM,
     Tensor,
 )
@@ -90,7 +91,7 @@ def _completion_prompt(members: dict[str, bytes]) -> str:
 def _own(plan: Plan, limit: int | None, pieces: bool, ids: dict[str, int | None]) -> list[InputTensor]:
     """What the gateway says itself."""
     values: dict[str, Scalar | None] = {MAX_TOKENS: limit, STREAM: pieces, EXCLUDE_INPUT: True, **ids}
-    values |= dict.fromkeys(RETURN_COUNTS, True)
+    values |= dict.fromkeys((*RETURN_COUNTS, *RETURN_REASONS), True)
     inputs: list[InputTensor] = []
     for role, tensor in plan.own.items():
         value = values[role]

@@ -148,11 +148,23 @@ def from_generate(frame: Any, datatypes: Mapping[str, str]) -> Outputs:
 
 
 def _flat(value: Any) -> list[Any]:
-    if isinstance(value, list):
-        flat: list[Any] = []
-        for item in value:
-            flat += _flat(item)
+    flat: list[Any] = []
+    # No recursion: JSON may be nested deeper than Python's stack. The next in order is the last of the list.
+    rest = [value]
+    while rest:
+        item = rest.pop()
+        if isinstance(item, list):
+            rest += reversed(item)
+        else:
+            flat.append(_bytes_of(item) if isinstance(item, str) else item)
             if len(flat) > MAX_ELEMENTS:
                 raise invalid_response("an output with too many elements")
-        return flat
-    return [value.encode() if isinstance(value, str) else value]
+    return flat
+
+
+def _bytes_of(text: str) -> bytes:
+    try:
+        # Bytes that are no UTF-8 were read as surrogates (triton_http.py).
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        raise invalid_response("a text with half of a surrogate pair") from None

@@ -7,8 +7,13 @@ character, is held until that is known or the answer ends. Pure; imported by the
 import codecs
 from collections.abc import Sequence
 
+from services.router.transport.triton_errors import invalid_response
+
 # What a tokenizer puts where a character is not complete yet.
 _REPLACEMENT = "\ufffd"
+# How far a rewritten text is searched for the end of the one before, and how much of it is no accident.
+_REWRITTEN_CHARS = 32
+_SURE_CHARS = 4
 
 
 class DeltaText:
@@ -28,30 +33,53 @@ class DeltaText:
 
 
 class CumulativeText:
-    """Responses that each carry all the text up to now."""
+    """Responses that each carry all the text up to now. WorkerFailure where one plainly does not.
+
+    What was given out cannot be taken back. A text that became shorter is waited for until it is longer again; one that was
+    rewritten on the way (detokenizers join words late) goes on where the end of what was given out stands in it now."""
 
     def __init__(self) -> None:
-        self._sent = 0
+        # The text as it was last, and the part of it that was given out.
         self._whole = ""
+        self._given = ""
 
     def read(self, text: bytes) -> str:
         """What is new and whole. A replacement character at the end is the first half of a character to come."""
+        if not text:
+            return ""
         self._whole = text.decode("utf-8", "replace")
-        return self._take(len(self._whole.rstrip(_REPLACEMENT)))
+        return self._take(self._whole.rstrip(_REPLACEMENT))
 
     def end(self) -> str:
         """What was held back."""
-        return self._take(len(self._whole))
+        return self._take(self._whole)
 
-    def _take(self, length: int) -> str:
-        # A text that became shorter or different in what was given out cannot be mended; the rest goes on after it.
-        delta = self._whole[self._sent : length]
-        self._sent = max(self._sent, length)
+    def _take(self, settled: str) -> str:
+        if self._given.startswith(settled):
+            return ""
+        if not settled.startswith(self._given):
+            self._given = settled[: self._place(settled)]
+        delta = settled[len(self._given) :]
+        self._given = settled
         return delta
+
+    def _place(self, settled: str) -> int:
+        """Where a rewritten text goes on."""
+        if self._given.lstrip()[:1] != settled.lstrip()[:1]:
+            # No detokenizer rewrites a text from its beginning: this is another text, or only what is new.
+            raise invalid_response("the text so far does not begin as it began; 'text_mode' says what is sent")
+        for length in range(min(len(self._given), _REWRITTEN_CHARS), _SURE_CHARS - 1, -1):
+            at = settled.rfind(self._given[-length:], 0, len(self._given) + _REWRITTEN_CHARS)
+            if at >= 0:
+                return at + length
+        return len(self._given)
 
 
 class StopCutter:
-    """Ends a text before the first stop sequence in it; holds back what may be the beginning of one."""
+    """Ends a text before the first stop sequence in it; holds back what may be the beginning of one.
+
+    The first is the one that is complete first, and of two that end together the longer: so it does not matter in which
+    pieces the text comes."""
 
     def __init__(self, stops: Sequence[str]) -> None:
         self._stops = tuple(stops)
@@ -65,11 +93,12 @@ class StopCutter:
         if not self._stops:
             return text
         whole = self._held + text
-        found = [at for at in (whole.find(stop) for stop in self._stops) if at >= 0]
+        found = [(at + len(stop), at) for stop in self._stops if (at := whole.find(stop)) >= 0]
         if found:
             self.matched, self._held = True, ""
-            return whole[: min(found)]
-        keep = max(_overlap(whole, stop) for stop in self._stops)
+            _, begin = min(found)
+            return whole[:begin]
+        keep = max(_overlap(whole, stop, len(stop) - 1) for stop in self._stops)
         self._held = whole[len(whole) - keep :]
         return whole[: len(whole) - keep]
 
@@ -79,12 +108,35 @@ class StopCutter:
         return held
 
 
-def _overlap(text: str, stop: str) -> int:
-    """The length of the longest end of `text` that begins `stop`."""
-    for length in range(min(len(text), len(stop) - 1), 0, -1):
-        if text.endswith(stop[:length]):
+def _overlap(text: str, beginning_of: str, longest: int) -> int:
+    """The length of the longest end of `text`, up to `longest`, that `beginning_of` begins with."""
+    for length in range(min(len(text), longest), 0, -1):
+        if text.endswith(beginning_of[:length]):
             return length
     return 0
+
+
+class EosCutter:
+    """Leaves out the end-of-text token where it is the very end of an answer, once: models whose postprocessing does not skip
+    special tokens leave it there. Anywhere else it is text like any other."""
+
+    def __init__(self, eos_token: str) -> None:
+        self._eos = eos_token
+        self._held = ""
+
+    def read(self, text: str) -> str:
+        """What is not, and cannot become, that token at the end."""
+        if not self._eos or not text:
+            return text
+        whole = self._held + text
+        keep = _overlap(whole, self._eos, len(self._eos))
+        self._held = whole[len(whole) - keep :]
+        return whole[: len(whole) - keep]
+
+    def end(self) -> str:
+        """What was held back, unless it is the token."""
+        held, self._held = self._held, ""
+        return "" if held == self._eos else held
 
 
 class EchoCutter:

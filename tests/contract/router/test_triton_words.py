@@ -22,7 +22,7 @@ async def refused(worker: FakeWorker, script: Script, *, decoupled: bool) -> Wor
     config = TritonConfig.model_validate({
         "transport": "triton", "model_name": "ensemble", "protocol": "http", "headers": {"X-Auth": "Key triton-key-1"},
     })  # fmt: skip
-    link = TritonLink(f"http://127.0.0.1:{worker.port}", config, max_line_bytes=10_000, max_answer_bytes=10_000)
+    link = TritonLink(f"http://127.0.0.1:{worker.port}", config, max_answer_bytes=10_000)
     worker.paths = dict.fromkeys(["/v2/models/ensemble/infer", "/v2/models/ensemble/generate_stream"], script)
     dispatch = Dispatch("r", 1, OPERATION_COMPLETION, MODEL, decoupled, [], 5)
     asked = Asked((), "", decoupled, 5, (), False, ())

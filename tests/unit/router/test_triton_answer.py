@@ -7,6 +7,7 @@ import orjson
 import pytest
 from speedinfer.common.v1 import operation_pb2
 
+from services.router.answer import Answer, Incomplete
 from services.router.transport.port import Activity, Chunk, Done, Event, WorkerFailure
 from services.router.transport.triton_answer import AnswerReader, CountReader
 from services.router.transport.triton_check import sums_up
@@ -15,7 +16,7 @@ from services.router.transport.triton_openai import OpenAiWriter
 from services.router.transport.triton_request import Asked
 from services.router.transport.triton_tensors import Outputs
 from services.router.usage import Usage
-from tests.unit.router.triton_models import NAMED_INPUTS, NAMED_OUTPUTS, plan
+from tests.unit.router.triton_models import NAMED_INPUTS, NAMED_OUTPUTS, REASONED_INPUTS, REASONED_OUTPUTS, plan
 
 CHAT = operation_pb2.OPERATION_CHAT_COMPLETION
 TEXT = operation_pb2.OPERATION_COMPLETION
@@ -41,11 +42,11 @@ def reader(
     operation: operation_pb2.Operation.ValueType = CHAT,
     prompt: str = "the prompt",
     max_bytes: int = 1000,
+    eos_token: str | None = None,
 ) -> AnswerReader:
     asked = Asked((), prompt, stream, limit, stops, model_stops, ())
-    return AnswerReader(
-        found or plan(), asked, OpenAiWriter(operation, "acme/m", "r1", 5), stream=stream, max_bytes=max_bytes
-    )
+    writer = OpenAiWriter(operation, "acme/m", "r1", 5)
+    return AnswerReader(found or plan(), asked, writer, stream=stream, max_bytes=max_bytes, eos_token=eos_token)
 
 
 def chunks(events: list[Event]) -> list[Chunk]:
@@ -129,6 +130,96 @@ def test_nonsense_spoils_the_total(wrong: Any) -> None:
     events = run(reader(), response("a"), response("b", 3, wrong), response("c"))
     assert chunks(events)[-1].usage == Usage(malformed=True)
     assert all(chunk.usage_frame is None for chunk in chunks(events))
+
+
+@pytest.mark.parametrize("numbers", [[2**31 - 1, 1], [1, 2**31 - 1]])
+def test_a_total_over_the_bound_is_nonsense_and_not_absent(numbers: list[int]) -> None:
+    events = run(reader(), *(response("a", 3, number) for number in numbers))
+    assert chunks(events)[-1].usage == Usage(malformed=True)
+    assert all(chunk.usage_frame is None for chunk in chunks(events))
+
+
+def test_two_numbers_in_one_count_are_no_count() -> None:
+    events = run(reader(), {"text_output": [b"a"], "num_input_tokens": [3], "num_output_tokens": [1, 2]})
+    assert chunks(events)[-1].usage == Usage(malformed=True)
+
+
+def test_less_than_the_prompt_in_an_answer_that_counts_it_is_nonsense() -> None:
+    found = replace(plan(), echoes_prompt=True, counts_prompt=True)
+    (chunk,) = chunks(run(reader(found, stream=False), response("the prompt", 3, 2)))
+    assert chunk.usage == Usage(malformed=True)
+
+
+def reasoned(text: str, finish: Any, stop: Any = b"None") -> Outputs:
+    return {**response(text), "finish_reason": [finish], "stop_reason": [stop]}
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize(
+    ("finish", "limit", "reason"),
+    [
+        (b"length", 9, "length"), (b"stop", 1, "stop"), (b" END_ID ", 1, "stop"), (b"None", 1, "length"),
+        (b"N/A", 9, "stop"), (b"", 1, "length"), (b"what", 1, "length"), (7, 1, "length"),
+    ],
+)  # fmt: skip
+def test_the_models_reason_to_finish_stands(stream: bool, finish: Any, limit: int, reason: str) -> None:
+    events = run(reader(plan(REASONED_INPUTS, REASONED_OUTPUTS), stream=stream, limit=limit), reasoned("a", finish))
+    assert [chunk.finished for chunk in chunks(events) if chunk.finished] == [{0: reason}]
+    # A reason that came once is not taken back.
+    target = reader(plan(REASONED_INPUTS, REASONED_OUTPUTS), stream=stream, limit=limit)
+    late = run(target, reasoned("a", b"length"), reasoned("b", b"None"))
+    assert [chunk.finished for chunk in chunks(late) if chunk.finished] == [{0: "length"}]
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize(
+    "word", ["abort", "aborted", "cancelled", "canceled", "timeout", "timed_out", "error", "failed", "Cancelled"]
+)
+def test_a_model_that_gave_up_shows_no_reason_and_does_not_count(stream: bool, word: str) -> None:
+    target = reader(plan(REASONED_INPUTS, REASONED_OUTPUTS), stream=stream, stops=("END",))
+    events = run(target, reasoned("text E", word.encode()))
+    (last,) = [chunk for chunk in chunks(events) if chunk.finished]
+    assert last.payload is None
+    verdict = Answer(CHAT, stream, 1)
+    for chunk in chunks(events):
+        verdict.take(chunk)
+    assert isinstance(verdict.finish(), Incomplete)
+
+
+def test_our_own_stop_wins_over_the_models_reason() -> None:
+    for word in (b"length", b"cancelled"):
+        events = run(reader(plan(REASONED_INPUTS, REASONED_OUTPUTS), stops=("b",)), reasoned("abc", word))
+        assert (texts(events), chunks(events)[-2].finished) == (["a"], {0: "stop"})
+
+
+@pytest.mark.parametrize(
+    ("stop", "shown"), [(b"END", ["one "]), (b"OTHER", ["one ", "E"]), (b"2", ["one ", "E"]), (2, ["one ", "E"])]
+)
+def test_held_text_is_dropped_where_the_model_names_the_clients_stop(stop: Any, shown: list[str]) -> None:
+    target = reader(plan(REASONED_INPUTS, REASONED_OUTPUTS), stops=("END",), model_stops=True)
+    assert texts(run(target, reasoned("one E", b"stop", stop))) == shown
+
+
+def test_a_failure_is_no_success_because_it_names_a_stop() -> None:
+    target = reader(plan(REASONED_INPUTS, REASONED_OUTPUTS), stops=("END",))
+    events = run(target, reasoned("one", b"timeout", b"END"))
+    assert chunks(events)[-1].finished == {0: "timeout"}
+
+
+def test_the_eos_token_is_cut_at_the_end() -> None:
+    events = run(reader(eos_token="</s>"), response("a</s>"), response("b</"), response("s>"))
+    assert texts(events) == ["a", "</s>b"]
+    # Before a stop sequence it is not the end of anything.
+    (chunk,) = chunks(run(reader(eos_token="</s>", stream=False, stops=("END",)), response("a</s>END</s>")))
+    assert orjson.loads(chunk.payload or b"")["choices"][0]["message"]["content"] == "a</s>"
+
+
+def test_a_whole_answer_of_texts_so_far_is_the_last_of_them() -> None:
+    found = plan(settings={"text_mode": "cumulative"})
+    target = reader(found, stream=False, stops=("END",))
+    (chunk,) = chunks(run(target, response("do n"), response("don't END"), response("")))
+    assert orjson.loads(chunk.payload or b"")["choices"][0]["message"]["content"] == "don't "
+    assert (chunk.finished, chunk.usage) == ({0: "stop"}, Usage(3, None, 3))
 
 
 def test_explicit_zero_is_a_count() -> None:

@@ -1,10 +1,10 @@
 """What a request sends to a model, and what it never sends."""
 
+import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-import orjson
 import pytest
 from speedinfer.common.v1 import operation_pb2
 
@@ -12,7 +12,15 @@ from services.router.transport.port import Dispatch, WorkerFailure
 from services.router.transport.template import ChatTemplate
 from services.router.transport.triton_model import TensorPlan
 from services.router.transport.triton_request import Asked, prepare
-from tests.unit.router.triton_models import NAMED_INPUTS, STOCK_INPUTS, STOCK_OUTPUTS, Entry, plan
+from tests.unit.router.triton_models import (
+    NAMED_INPUTS,
+    REASONED_INPUTS,
+    REASONED_OUTPUTS,
+    STOCK_INPUTS,
+    STOCK_OUTPUTS,
+    Entry,
+    plan,
+)
 
 NOW = datetime(2026, 12, 2, tzinfo=UTC)
 CHAT = operation_pb2.OPERATION_CHAT_COMPLETION
@@ -29,7 +37,7 @@ def ask(
     choices: int = 1,
     template: str = "<s>{{ messages[0].content }}{{ extra }}",
 ) -> Asked:
-    members = [(name, orjson.dumps(value)) for name, value in body.items()]
+    members = [(name, json.dumps(value).encode()) for name, value in body.items()]
     dispatch = Dispatch("r", 1, operation, "acme/m", stream, members, limit, choices)
     return prepare(found, ChatTemplate(template, bos_token="<s>"), dispatch, NOW, end_id=2, pad_id=None)
 
@@ -119,6 +127,44 @@ def test_more_than_one_choice_is_refused() -> None:
 def test_the_largest_seed_is_exact() -> None:
     tensor = next(t for t in ask(plan(), {"prompt": "Hi", "seed": 2**64 - 1}).inputs if t.name == "seed")
     assert tensor.raw() == b"\xff" * 8
+
+
+@pytest.mark.parametrize(
+    ("datatype", "seed", "fits"),
+    [
+        ("UINT64", 0, True), ("UINT64", -1, False), ("UINT64", 2**64, False),
+        ("INT64", -(2**63), True), ("INT64", 2**63 - 1, True), ("INT64", 2**63, False),
+        ("INT32", -(2**31), True), ("INT32", 2**31, False), ("UINT32", 2**32 - 1, True), ("UINT32", 2**32, False),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("name", ["seed", "random_seed", "sampling_param_seed"])
+def test_a_seed_goes_to_the_name_and_type_that_the_model_declares(
+    name: str, datatype: str, seed: int, fits: bool
+) -> None:
+    found = plan([*NAMED_INPUTS, (name, datatype, [1], True)])
+    if fits:
+        assert sent(ask(found, {"prompt": "Hi", "seed": seed}))[name] == (seed,)
+        return
+    with pytest.raises(WorkerFailure) as caught:
+        ask(found, {"prompt": "Hi", "seed": seed})
+    assert (caught.value.http_status, caught.value.param) == (400, "seed")
+
+
+def test_a_least_length_goes_to_its_old_name() -> None:
+    found = plan([*NAMED_INPUTS, ("min_length", "INT32", [1], True)])
+    assert sent(ask(found, {"prompt": "Hi", "min_tokens": 3}))["min_length"] == (3,)
+
+
+def test_reasons_are_asked_for_where_they_are_declared_and_nowhere_else() -> None:
+    found = plan(REASONED_INPUTS, REASONED_OUTPUTS)
+    asked = sent(ask(found, {"prompt": "Hi"}))
+    assert (asked["return_finish_reason"], asked["return_stop_reason"]) == ((True,), (True,))
+    assert found.outputs[3:] == ("finish_reason", "stop_reason")
+    assert plan().outputs == ("text_output", "num_input_tokens", "num_output_tokens")
+    assert "return_finish_reason" not in sent(ask(plan(), {"prompt": "Hi"}))
+    # One that is no text cannot be read, and is not asked for.
+    numbers: list[Entry] = [*STOCK_OUTPUTS, ("finish_reason", "INT32", [1])]
+    assert "finish_reason" not in plan(REASONED_INPUTS, numbers).outputs
 
 
 def test_demanded_parameters_get_a_value_that_changes_nothing() -> None:

@@ -97,3 +97,10 @@ def test_an_event_of_generate_stream() -> None:
     frame = {"model_name": "m", "text_output": "a", "n": "12", "m": 3, "other": [1, 2]}
     types = {"text_output": "BYTES", "n": "INT32", "m": "INT32", "absent": "INT32"}
     assert from_generate(frame, types) == {"text_output": [b"a"], "n": [12], "m": [3]}
+
+
+def test_half_a_character_read_from_json_is_its_bytes_again() -> None:
+    assert from_generate({"t": "a\udce9\udc82"}, {"t": "BYTES"}) == {"t": [b"a\xe9\x82"]}
+    for broken in ("\ud83d", ["a", "\ud83d"]):
+        with pytest.raises(WorkerFailure, match="cannot be read"):
+            from_generate({"t": broken}, {"t": "BYTES"})

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.router.transport.triton_text import CumulativeText, DeltaText, EchoCutter, StopCutter
+from services.router.transport.port import WorkerFailure
+from services.router.transport.triton_text import CumulativeText, DeltaText, EchoCutter, EosCutter, StopCutter
 
 
 @given(st.text(), st.data())
@@ -38,12 +39,25 @@ def test_half_a_character_waits_for_the_other_half() -> None:
         (["same", "same", "same!"], ["same", "", "!", ""]),
         # What was given out stays; the text goes on after it.
         (["Hello ", "Hello, world"], ["Hello ", " world", ""]),
-        (["longer", "short"], ["longer", "", ""]),
+        # A text that became shorter is waited for; an empty one is no text.
+        (["Hello wor", "Hello", "", "Hello world"], ["Hello wor", "", "", "ld", ""]),
+        # One that was rewritten goes on where the end of what was given out stands in it.
+        (["Hello world", "Hello, world!", "Hello, world!?"], ["Hello world", "!", "?", ""]),
+        (["a\ufffd", ""], ["a", "", "\ufffd"]),
     ],
 )
 def test_cumulative_text_into_deltas(responses: list[str], deltas: list[str]) -> None:
     reader = CumulativeText()
     assert [*(reader.read(r.encode()) for r in responses), reader.end()] == deltas
+
+
+@pytest.mark.parametrize("responses", [["Hello", " world"], ["longer", "short"]])
+def test_a_text_so_far_that_does_not_begin_as_it_began_is_refused(responses: list[str]) -> None:
+    reader = CumulativeText()
+    reader.read(responses[0].encode())
+    with pytest.raises(WorkerFailure, match="cannot be read") as caught:
+        reader.read(responses[1].encode())
+    assert "text_mode" in caught.value.detail
 
 
 @pytest.mark.parametrize(
@@ -54,6 +68,11 @@ def test_cumulative_text_into_deltas(responses: list[str], deltas: list[str]) ->
         (["END"], ["the EN"], ["the ", "EN"], False),
         (["\n\n"], ["a\n", "b\n", "\nc"], ["a", "\nb", "", ""], True),
         (["xy", "y"], ["aaxy"], ["aa", ""], True),
+        # The first that is complete, not the first that begins, in one piece or in several.
+        (["abcd", "c"], ["xabcd"], ["xab", ""], True),
+        (["abcd", "c"], ["xa", "b", "cd"], ["x", "", "ab", ""], True),
+        (["ab", "abc"], ["xabc"], ["x", ""], True),
+        (["\u90a3\u3042"], ["x\u90a3", "\u3042y"], ["x", "", ""], True),
         (["aab"], ["aa", "a", "b"], ["", "a", "", ""], True),
         ([], ["as it is"], ["as it is", ""], False),
         (["stop"], ["stop", " more"], ["", "", ""], True),
@@ -77,6 +96,23 @@ def test_a_stop_is_never_given_out_however_the_text_comes(text: str, stops: list
     assert not any(stop in seen for stop in stops)
     if not ends:
         assert seen == text
+    at_once = StopCutter(stops)
+    assert at_once.read(text) + at_once.end() == seen
+
+
+@given(st.text("<e>", max_size=12), st.text("<e>", min_size=1, max_size=4), st.data())
+def test_the_eos_token_is_cut_at_the_end_once_however_the_text_comes(
+    text: str, token: str, data: st.DataObject
+) -> None:
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=6)))
+    cutter = EosCutter(token)
+    seen = "".join(cutter.read(text[a:b]) for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)) + cutter.end()
+    assert seen == text.removesuffix(token)
+
+
+def test_without_an_eos_token_nothing_is_cut_or_held() -> None:
+    cutter = EosCutter("")
+    assert [cutter.read("a</s>"), cutter.end()] == ["a</s>", ""]
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,13 @@ STOCK_OUTPUTS: list[Entry] = [
     ("num_input_tokens", "INT32", [1]),
     ("num_output_tokens", "INT32", [1]),
 ]
+# As NVIDIA's LLM-API model says why it ended.
+REASONED_INPUTS: list[Entry] = [
+    *STOCK_INPUTS,
+    ("return_finish_reason", "BOOL", [1], True),
+    ("return_stop_reason", "BOOL", [1], True),
+]
+REASONED_OUTPUTS: list[Entry] = [*STOCK_OUTPUTS, ("finish_reason", "BYTES", [-1]), ("stop_reason", "BYTES", [-1])]
 NAMED_INPUTS: list[Entry] = [("text_input", "BYTES", [1]), ("max_tokens", "INT32", [1])]
 NAMED_OUTPUTS: list[Entry] = [
     ("text_output", "BYTES", [-1]),
