@@ -58,8 +58,10 @@ class Answer:
 
     def take(self, chunk: Chunk) -> None:
         """Look at the next chunk."""
-        if chunk.finished:
-            self._finished.update(chunk.finished)
+        for choice, reason in chunk.finished.items():
+            # A choice that was given up stays so, whatever is said of it later.
+            if not _gave_up(self._finished.get(choice, "")):
+                self._finished[choice] = reason
         if chunk.payload is not None:
             self._last_frame = chunk.payload
         if chunk.usage is None:
@@ -82,6 +84,10 @@ class Answer:
         if counts.cached is not None and counts.prompt is not None and counts.cached > counts.prompt:
             return replace(counts, cached=counts.prompt)
         return counts
+
+    def inconsistencies(self, *, content: bool) -> tuple[str, ...]:
+        """What the worker's counts cannot be, as it reported them; `content`: some came."""
+        return usage.inconsistencies(self._counts(), content=content)
 
     def _counts(self) -> Usage:
         if self._total is not None:
@@ -107,11 +113,11 @@ class Answer:
     @property
     def is_complete(self) -> bool:
         """Nothing more is needed, and nothing that may still come would change the counts."""
-        return self._closed and self._has_usage
+        return self._closed and self._ended_well and self._has_usage
 
     def finish(self) -> Complete | Incomplete:
         """The verdict, once nothing more will come."""
-        failed = next((reason for reason in self._finished.values() if reason.casefold() in _FAILED), None)
+        failed = next(filter(_gave_up, self._finished.values()), None)
         if failed is not None:
             return Incomplete(FAILURE_REASON_UPSTREAM, f"the worker gave up (finish_reason {failed!r})")
         if not self._ended_well:
@@ -124,8 +130,7 @@ class Answer:
     def _ended_well(self) -> bool:
         if self._embedding:
             return self._last_frame is not None
-        failed = _FAILED.intersection(reason.casefold() for reason in self._finished.values())
-        return len(self._finished) >= self._choices and not failed
+        return len(self._finished) >= self._choices and not any(map(_gave_up, self._finished.values()))
 
     @property
     def _has_usage(self) -> bool:
@@ -146,6 +151,10 @@ class Answer:
         if parsed.get("choices") != []:
             changes["choices"] = b"[]"
         return json_members.replace(frame, changes) if changes else frame
+
+
+def _gave_up(reason: str) -> bool:
+    return reason.casefold() in _FAILED
 
 
 def _later(earlier: Usage | None, later: Usage) -> Usage:

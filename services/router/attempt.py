@@ -5,6 +5,7 @@ another worker may still take the request over; after that nothing is ever held.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 from speedinfer.router.v1 import frame_pb2
@@ -76,7 +77,13 @@ class Attempt:
         payloads: list[bytes] = []
         content = False
         for event in events:
+            if self.is_over:
+                # Whether more came in the same batch is chance: it must not change what is read or charged.
+                break
             if isinstance(event, Chunk):
+                if self._done_at is not None:
+                    # After the end only usage counts.
+                    event = replace(event, payload=None, content=False, finished={})
                 self._answer.take(event)
                 content |= event.content
                 if event.payload is not None:
@@ -113,6 +120,11 @@ class Attempt:
             end = frame_pb2.End(usage=verdict.usage.message(), usage_frame=verdict.usage_frame)
             return [*frames, frame_pb2.Frame(end=end)]
         raise self._refuse(verdict, now)
+
+    @property
+    def inconsistencies(self) -> tuple[str, ...]:
+        """What is wrong with the counts of an answer that counts nevertheless."""
+        return self._answer.inconsistencies(content=self._content)
 
     def may_stand(self, failure: WorkerFailure) -> bool:
         """Whether the answer is complete although its connection broke."""

@@ -183,6 +183,8 @@ class Request:
 
     def _finish(self, attempt: Attempt) -> list[frame_pb2.Frame]:
         frames = attempt.finish(self._loop.time())
+        for kind in attempt.inconsistencies:
+            self._note_inconsistent(attempt.worker, kind)
         self._conclude("end", GRACE_S)
         return frames
 
@@ -259,6 +261,13 @@ class Request:
             self._output_limit = None
             return True
         return False
+
+    def _note_inconsistent(self, worker: Worker, kind: str) -> None:
+        """The worker's counts are charged as they are; its operator has to know that they cannot be right."""
+        self._dispatcher.metrics.usage_inconsistent.labels(worker.worker_id, kind).inc()
+        _log.warning(
+            "usage_inconsistent", request_id=self._item.context.request_id, worker_id=worker.worker_id, kind=kind
+        )
 
     def _note(self, worker: Worker, failure: WorkerFailure) -> None:
         reason = FailureReason.Name(failure.reason)

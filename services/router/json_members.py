@@ -115,8 +115,9 @@ def replace(text: bytes, values: Mapping[str, bytes | None]) -> bytes:
 
 def set_model(text: bytes, model: bytes) -> bytes:
     """The object with another value (JSON text) for its member `model`, which it has."""
-    # A key cannot hide in a string, where its quotes are escaped: if the name stands there once, that is the place.
-    if text.count(b'"model"') == 1:
+    # A key cannot hide in a string, where its quotes are escaped: if the name stands there once, that is the place. Unless it
+    # is written with escapes (its letters are \u0064 to \u006f), and what stands there is another object's.
+    if text.count(b'"model"') == 1 and b"\\u006" not in text:
         place = _MODEL.search(text)
         if place is not None:
             return text[: place.start(1)] + model + text[place.end(1) :]

@@ -1,4 +1,6 @@
-"""The router's metrics. Labels are few words of our own: no model, key or address becomes one. The app makes it."""
+"""The router's metrics. The app makes it.
+
+Labels are few words of our own, and the ids of workers, which operators give: no model, key or address becomes one."""
 
 import threading
 from wsgiref.simple_server import WSGIServer
@@ -26,6 +28,12 @@ class Metrics:
         self.stale_connections = Counter(
             "speedinfer_router_stale_connections",
             "Requests sent again because the worker had closed a kept connection.",
+            registry=self.registry,
+        )
+        self.usage_inconsistent = Counter(
+            "speedinfer_router_usage_inconsistent",
+            "Answers charged by counts that cannot all be right, by worker and what is wrong.",
+            ["worker", "kind"],
             registry=self.registry,
         )
         self.retries_refused = Counter(

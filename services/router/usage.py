@@ -28,6 +28,25 @@ class Usage:
         )
 
 
+# How counts and an answer may speak against one another.
+PROMPT_ZERO = "prompt_zero"
+COMPLETION_ZERO = "completion_zero"
+CACHED_OVER_PROMPT = "cached_over_prompt"
+
+
+def inconsistencies(counts: Usage, *, content: bool) -> tuple[str, ...]:
+    """What in these counts cannot be so, given whether content came. They are charged as they were reported all the same:
+    nothing is estimated in their place, and an explicit zero is a count."""
+    found: list[str] = []
+    if counts.prompt == 0 and (counts.completion or content):
+        found.append(PROMPT_ZERO)
+    if counts.completion == 0 and content:
+        found.append(COMPLETION_ZERO)
+    if counts.cached is not None and counts.prompt is not None and counts.cached > counts.prompt:
+        found.append(CACHED_OVER_PROMPT)
+    return tuple(found)
+
+
 def count(value: Any) -> int | None:
     """A reported count, or None if `value` cannot be one. Booleans are no counts; 12.0 is not 12."""
     if type(value) is int and 0 <= value <= MAX_COUNT:

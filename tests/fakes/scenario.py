@@ -22,6 +22,9 @@ class Answered:
     # A part of the prompt's.
     cached: int = 0
     finish_reason: str = "stop"
+    # Pieces of the worker's JSON that reach the client byte for byte, and pieces that must not.
+    relays: tuple[str, ...] = ()
+    drops: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,8 @@ class Failed:
     finish_reason: str | None = None
     # SDKs are told not to try again.
     no_retry: bool = False
+    # The header `retry-after`, where it matters.
+    retry_after_s: int | None = None
     # Texts that the error's message must hold, and must not.
     says: tuple[str, ...] = ()
     hides: tuple[str, ...] = ()

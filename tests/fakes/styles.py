@@ -1,16 +1,23 @@
-"""How a fake worker answers where no script says otherwise: as an OpenAI-compatible server, or as trtllm-serve does.
+"""How a fake worker answers where no script says otherwise: as an OpenAI-compatible server, as trtllm-serve, or as Triton's
+own OpenAI frontend does.
 
-trtllm-serve's ways: a role frame with a space at its line's end, no `finish_reason` key before the last delta, unknown fields
-refused, flat errors, usage only where `stream_options` is there.
+trtllm-serve's ways: a role frame with a space at its line's end, no `finish_reason` key before the last delta, keys of its own
+(`avg_decoded_tokens_per_iter`, `stop_reason`), unknown fields refused with a bare text, flat errors, usage only where
+`stream_options` is there, which is refused where nothing streams.
+
+Triton's: errors are `{"detail": ...}`, a model that it does not know is a 400, `finish_reason` is always `stop`, and usage
+comes only from models with counting tensors.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from tests.fakes import scripts
 from tests.fakes.scripts import Received, Step
 
-Style = Literal["openai", "trtllm"]
+Style = Literal["openai", "trtllm", "triton-openai"]
+ALL: tuple[Style, ...] = ("openai", "trtllm", "triton-openai")
 
 PROMPT_TOKENS = 12
 WORDS = ("Hello", ", ", "world", "!", " Bye.")
@@ -20,64 +27,150 @@ _TRTLLM_FIELDS = frozenset({
     "tool_choice", "response_format", "top_k", "min_p", "repetition_penalty", "chat_template_kwargs", "best_of", "min_tokens",
     "ignore_eos", "stop_token_ids", "use_beam_search", "parallel_tool_calls", "reasoning_effort", "echo",
 })  # fmt: skip
+# What older builds of trtllm-serve refuse as well.
+OLDER_LACK = frozenset({"user", "parallel_tool_calls", "logit_bias"})
 
 
-def respond(style: Style, continuous: bool, request: Received) -> Iterable[Step]:
+@dataclass(frozen=True)
+class Manner:
+    """A style, and what of it is left to choose."""
+
+    style: Style = "openai"
+    # `continuous_usage_stats` is honoured.
+    continuous: bool = False
+    # Triton: the model has tensors that count.
+    counts: bool = True
+    # trtllm-serve: fields that this build does not know.
+    lacks: Collection[str] = ()
+
+
+def respond(manner: Manner, models: Collection[str], request: Received) -> Iterable[Step]:
     """The steps of a good answer (or of the refusal that the style demands)."""
+    refusal = _refusal(manner, models, request)
+    if refusal is not None:
+        return [refusal]
     body = request.json
-    if style == "trtllm" and (unknown := [name for name in body if name not in _TRTLLM_FIELDS]):
-        text = f"1 validation error: {unknown[0]}: Extra inputs are not permitted"
-        return [scripts.json_answer({"error": text}, 400)]
     if request.path.endswith("/embeddings"):
-        return [_embeddings(body)] if style == "openai" else [scripts.json_answer({"detail": "Not Found"}, 404)]
+        return [_embeddings(body)] if manner.style == "openai" else [scripts.json_answer({"detail": "Not Found"}, 404)]
     limit = body.get("max_tokens") or body.get("max_completion_tokens") or len(WORDS)
     words = WORDS[:limit]
-    reason = "length" if len(words) == limit < len(WORDS) else "stop"
+    reason = "length" if len(words) == limit < len(WORDS) and manner.style != "triton-openai" else "stop"
     chat = request.path.endswith("/chat/completions")
     if not body.get("stream"):
-        return [_whole(body, chat, "".join(words), scripts.usage(PROMPT_TOKENS, len(words)), reason)]
-    return _stream(style, continuous, body, chat, words, reason)
+        return [_whole(manner, body, chat, words, reason)]
+    return _Stream(manner, body, chat, words, reason).steps()
 
 
-def _stream(
-    style: Style, continuous: bool, body: dict[str, Any], chat: bool, words: tuple[str, ...], reason: str
-) -> list[Step]:
-    options = body.get("stream_options")
-    asked = options is not None and options.get("include_usage", style == "trtllm")
-    counting = continuous and options is not None and options.get("continuous_usage_stats", False)
-    model = str(body["model"])
+def is_ready(style: Style, path: str) -> bytes | None:
+    """The answer on a route of health; None: there is no such route."""
+    if path == "/health" and style != "triton-openai":
+        return scripts.answer(200, b"")
+    if path == "/health/ready" and style == "triton-openai":
+        return scripts.answer(200, b"")
+    return None
 
-    def one(content: dict[str, Any], count: int, finish: str | None = None) -> dict[str, Any]:
-        choice: dict[str, Any] = (
-            {"index": 0, "delta": content} if chat else {"index": 0, "text": content.get("content", "")}
+
+def _refusal(manner: Manner, models: Collection[str], request: Received) -> bytes | None:
+    body = request.json
+    if manner.style == "trtllm":
+        unknown = [name for name in body if name not in _TRTLLM_FIELDS or name in manner.lacks]
+        if unknown:
+            text = f"[{{'type': 'extra_forbidden', 'loc': ('body', '{unknown[0]}'), 'msg': 'Extra inputs are not permitted'}}]"
+            return scripts.json_answer({"error": text}, 400)
+        if "stream_options" in body and not body.get("stream"):
+            text = "Value error, Stream options can only be defined when `stream=True`."
+            return scripts.json_answer({"error": text}, 400)
+        if (body.get("max_tokens") or 1) < 1:
+            flat = {"object": "error", "message": "max_tokens must be positive", "type": "BadRequestError"}
+            return scripts.json_answer({**flat, "param": None, "code": 400}, 400)
+    if manner.style == "triton-openai":
+        return _triton_refusal(models, body)
+    return None
+
+
+def _triton_refusal(models: Collection[str], body: dict[str, Any]) -> bytes | None:
+    prompt = body.get("messages", body.get("prompt", body.get("input")))
+    if prompt is None:
+        detail = [{"type": "missing", "loc": ["body", "messages"], "msg": "Field required", "input": {}}]
+        return scripts.json_answer({"detail": detail}, 422)
+    if body.get("model") not in models:
+        return scripts.json_answer({"detail": f"Unknown model: {body.get('model')}"}, 400)
+    if body.get("n", 1) > 1:
+        return scripts.json_answer({"detail": "Only n=1 is supported"}, 400)
+    for name in ("logit_bias", "logprobs"):
+        if body.get(name):
+            return scripts.json_answer({"detail": f"{name} is not supported for this backend"}, 400)
+    return None
+
+
+class _Stream:
+    """A good stream in a style."""
+
+    def __init__(self, manner: Manner, body: dict[str, Any], chat: bool, words: tuple[str, ...], reason: str) -> None:
+        self._style = manner.style
+        self._body = body
+        self._chat = chat
+        self._words = words
+        self._reason = reason
+        options = body.get("stream_options")
+        self._asked = (
+            options is not None and manner.counts and options.get("include_usage", manner.style == "trtllm") is True
         )
-        if finish is not None or style == "openai":
+        self._counting = manner.continuous and options is not None and options.get("continuous_usage_stats", False)
+
+    def steps(self) -> list[Step]:
+        """All of it."""
+        steps: list[Step] = [scripts.SSE_HEAD]
+        trtllm, total = self._style == "trtllm", len(self._words)
+        if self._chat:
+            role = {"role": "assistant"} if trtllm else {"role": "assistant", "content": ""}
+            steps.append(scripts.event(self._one(role, 0), " \n\n" if trtllm else "\n\n"))
+        for number, word in enumerate(self._words, 1):
+            last = trtllm and number == total
+            steps.append(scripts.event(self._one({"content": word}, number, self._reason if last else None)))
+        if not trtllm:
+            steps.append(scripts.event(self._one({}, total, self._reason)))
+        if self._asked:
+            counts = scripts.usage(PROMPT_TOKENS, total, cached=0 if trtllm else None)
+            steps.append(scripts.event(self._frame(choices=[], usage=counts)))
+        return [*steps, scripts.event(scripts.DONE), scripts.LAST_CHUNK]
+
+    def _one(self, content: dict[str, Any], count: int, finish: str | None = None) -> dict[str, Any]:
+        choice: dict[str, Any] = {"index": 0}
+        if self._chat:
+            choice["delta"] = content
+        else:
+            choice["text"] = content.get("content", "")
+        if finish is not None or self._style != "trtllm":
             choice["finish_reason"] = finish
+        if self._style == "trtllm" and count:
+            choice["avg_decoded_tokens_per_iter"] = 1.0
+        if self._style == "trtllm" and finish is not None:
+            choice["stop_reason"] = None
         members: dict[str, Any] = {"choices": [choice]}
-        if counting:
+        if self._counting:
             members["usage"] = scripts.usage(PROMPT_TOKENS, count)
-        return scripts.frame(model, **members)
+        return self._frame(**members)
 
-    steps: list[Step] = [scripts.SSE_HEAD]
-    if chat:
-        role = {"role": "assistant"} if style == "trtllm" else {"role": "assistant", "content": ""}
-        steps.append(scripts.event(one(role, 0), " \n\n" if style == "trtllm" else "\n\n"))
-    for number, word in enumerate(words, 1):
-        last = style == "trtllm" and number == len(words)
-        steps.append(scripts.event(one({"content": word}, number, reason if last else None)))
-    if style == "openai":
-        steps.append(scripts.event(one({}, len(words), reason)))
-    if asked:
-        counts = scripts.usage(PROMPT_TOKENS, len(words), cached=0 if style == "trtllm" else None)
-        steps.append(scripts.event(scripts.frame(model, choices=[], usage=counts)))
-    return [*steps, scripts.event(scripts.DONE), scripts.LAST_CHUNK]
+    def _frame(self, **members: Any) -> dict[str, Any]:
+        value = scripts.frame(str(self._body["model"]), **members)
+        if not self._chat:
+            value["object"] = "text_completion"
+        if self._style == "triton-openai":
+            value["id"] = "cmpl-1"
+        return value
 
 
-def _whole(body: dict[str, Any], chat: bool, text: str, counts: dict[str, Any], reason: str) -> bytes:
-    value = scripts.chat_whole(str(body["model"]), text, counts, reason)
+def _whole(manner: Manner, body: dict[str, Any], chat: bool, words: tuple[str, ...], reason: str) -> bytes:
+    counts = scripts.usage(PROMPT_TOKENS, len(words)) if manner.counts else None
+    value = scripts.chat_whole(str(body["model"]), "".join(words), counts, reason)
     if not chat:
         value["object"] = "text_completion"
-        value["choices"] = [{"index": 0, "text": text, "finish_reason": reason}]
+        value["choices"] = [{"index": 0, "text": "".join(words), "finish_reason": reason}]
+    if manner.style == "trtllm":
+        value["choices"][0] |= {"stop_reason": None, "avg_decoded_tokens_per_iter": 1.0}
+    if manner.style == "triton-openai":
+        value |= {"id": "cmpl-1", "usage": counts}
     return scripts.json_answer(value)
 
 

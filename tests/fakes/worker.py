@@ -16,7 +16,7 @@ import contextlib
 import json
 import socket
 import struct
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from types import TracebackType
 
 from tests.fakes import scripts, styles
@@ -36,6 +36,8 @@ class FakeWorker:
         port: int = 0,
         style: styles.Style = "openai",
         continuous: bool = False,
+        counts: bool = True,
+        lacks: Collection[str] = (),
         owned_by: str = "fake",
     ) -> None:
         # What /v1/models lists.
@@ -47,6 +49,9 @@ class FakeWorker:
         self.style: styles.Style = style
         # Whether `continuous_usage_stats` is honoured.
         self.continuous = continuous
+        # See styles.Manner.
+        self.counts = counts
+        self.lacks = lacks
         self.owned_by = owned_by
         # Every request but those for /health and /v1/models, in order.
         self.requests: list[Received] = []
@@ -112,15 +117,18 @@ class FakeWorker:
         """What to do with a request."""
         if request.path in self.paths:
             return self.paths[request.path]
-        if request.path == "/health":
-            return [scripts.answer(200, b"")]
+        if (health := styles.is_ready(self.style, request.path)) is not None:
+            return [health]
         if request.path == "/v1/models":
             data = [{"id": name, "object": "model", "created": 1, "owned_by": self.owned_by} for name in self.models]
             return [scripts.json_answer({"object": "list", "data": data})]
         if request.method != "POST":
             return [scripts.json_answer({"detail": "Not Found"}, 404)]
         script = self.scripts.get(request.model)
-        return script if script is not None else list(styles.respond(self.style, self.continuous, request))
+        if script is not None:
+            return script
+        manner = styles.Manner(self.style, self.continuous, self.counts, self.lacks)
+        return list(styles.respond(manner, self.models, request))
 
 
 class _Connection(asyncio.Protocol):
@@ -272,7 +280,7 @@ def main() -> None:
     """Serve until stopped."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--port", type=int, default=0)
-    parser.add_argument("--style", choices=["openai", "trtllm"], default="openai")
+    parser.add_argument("--style", choices=styles.ALL, default="openai")
     parser.add_argument("--continuous", action="store_true", help="honour continuous_usage_stats")
     arguments = parser.parse_args()
     with contextlib.suppress(KeyboardInterrupt):

@@ -4,10 +4,13 @@ Each `play` registers the worker anew under the scenario's own configuration, so
 missing usage in a row) is left over.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+
+import httpx
 
 from services.common.money import parse_usd
 from tests.fakes.scenario import Answered, Scenario
@@ -16,13 +19,18 @@ from tests.fakes.scripts import Received
 from tests.fakes.worker import FakeWorker
 from tests.harness.charges import charge_nanos
 from tests.harness.fake_worker import ThreadedWorker
+from tests.harness.ports import free_port
 from tests.harness.product import Product
 from tests.harness.reservations import reservations
+from tests.harness.sse import Stream, stream
 
 MODEL = "acme/model-1"
 WORKER_ID = "scripted-1"
 CREDIT = "10"
 PROMPT_PRICE, CACHED_PRICE, COMPLETION_PRICE = "0.20", "0.05", "0.60"
+ANSWER_S = 60.0
+# Names that the worker lists besides the table's: for scenarios that are no entries of it.
+OTHERS = ("once-more", "priced", "surrogates")
 
 
 @dataclass(frozen=True)
@@ -37,8 +45,16 @@ class Stage:
     """`with Stage(folder) as stage:`; then `stage.play(scenario)` and requests for MODEL."""
 
     def __init__(self, folder: Path) -> None:
-        self.product = Product(folder)
-        self._served = ThreadedWorker(FakeWorker(list(table.ALL)))
+        metrics = f"127.0.0.1:{free_port()}"
+        # The router's metrics.
+        self.metrics_url = f"http://{metrics}"
+        settings = {
+            "SPEEDINFER_ROUTER__METRICS_LISTEN": metrics,
+            # Here nearly every request fails: no scenario must spend the retries of the next.
+            "SPEEDINFER_ROUTER__LIMITS__RETRY_BURST": "1000000",
+        }
+        self.product = Product(folder, settings)
+        self._served = ThreadedWorker(FakeWorker([*table.ALL, *OTHERS]))
 
     def __enter__(self) -> "Stage":
         self._served.__enter__()
@@ -56,19 +72,20 @@ class Stage:
         self.product.__exit__(kind, error, trace)
         self._served.__exit__(kind, error, trace)
 
-    def play(self, scenario: Scenario) -> None:
-        """From now on MODEL is the scenario's worker."""
+    def play(self, scenario: Scenario, *, model: str = MODEL, worker_ids: Sequence[str] = (WORKER_ID,)) -> None:
+        """From now on `model` is the scenario's worker, or several workers that share the script."""
         self._served.plays({scenario.name: scenario.script})
-        config = {"transport": "openai", "check": "metadata", "model_map": {MODEL: scenario.name}, **scenario.config}
-        worker = self.product.register({
-            "worker_id": WORKER_ID,
-            "worker_type": "test",
-            "runtime": "openai-compatible",
-            "runtime_endpoint": self._served.worker.url,
-            "supported_models": [MODEL],
-            "runtime_config": config,
-        })  # fmt: skip
-        assert worker["status"] == "healthy", worker
+        config = {"transport": "openai", "check": "metadata", "model_map": {model: scenario.name}, **scenario.config}
+        for worker_id in worker_ids:
+            worker = self.product.register({
+                "worker_id": worker_id,
+                "worker_type": "test",
+                "runtime": "openai-compatible",
+                "runtime_endpoint": self._served.worker.url,
+                "supported_models": [model],
+                "runtime_config": config,
+            })  # fmt: skip
+            assert worker["status"] == "healthy", worker
 
     def received(self) -> list[Received]:
         """What the worker got since `play`."""
@@ -89,6 +106,22 @@ class Stage:
         stream = {"stream": True} if scenario.stream else {}
         return {"model": MODEL, **prompts[scenario.route], **stream, **scenario.request, **more}
 
+    async def ask(self, customer: Customer, scenario: Scenario, **more: Any) -> Stream:
+        """Ask for what the scenario is about, and read the answer to its end."""
+        headers = {"authorization": f"Bearer {customer.key}"}
+        async with httpx.AsyncClient(base_url=self.product.base_url, headers=headers, timeout=ANSWER_S) as http:
+            return await stream(http, f"/{scenario.route}", self.body(scenario, **more))
+
+    @staticmethod
+    def charge(outcome: Answered) -> int:
+        """What an answer costs at MODEL's prices, in nano-USD."""
+        usage = {
+            "prompt_tokens": outcome.prompt,
+            "completion_tokens": outcome.completion,
+            "prompt_tokens_details": {"cached_tokens": outcome.cached},
+        }
+        return charge_nanos(usage, PROMPT_PRICE, COMPLETION_PRICE, CACHED_PRICE)
+
     def assert_charged(self, customer: Customer, scenario: Scenario, times: int = 1) -> None:
         """The account has paid for exactly `times` such answers (nothing for failures), and nothing is held."""
         account = self.product.settled(customer.account_id)
@@ -99,10 +132,5 @@ class Stage:
             states = {held.state for held in reservations(self.product, customer.account_id)}
             assert states <= {"released"}, states
             return
-        usage = {
-            "prompt_tokens": outcome.prompt,
-            "completion_tokens": outcome.completion,
-            "prompt_tokens_details": {"cached_tokens": outcome.cached},
-        }
-        assert paid == times * charge_nanos(usage, PROMPT_PRICE, COMPLETION_PRICE, CACHED_PRICE)
+        assert paid == times * self.charge(outcome)
         assert [held.state for held in reservations(self.product, customer.account_id)] == ["settled"] * times

@@ -9,8 +9,8 @@ import asyncio
 import io
 import re
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -111,7 +111,8 @@ class Connection:
                 raise WorkerFailure(
                     FAILURE_REASON_INVALID_RESPONSE, "the worker's answer is not valid", detail="compressed unasked"
                 )
-            yield response
+            with _ends_with_its_connection(response):
+                yield response
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise failure_of(error, may_be_stale=False) from None
         finally:
@@ -150,6 +151,39 @@ class Connection:
 
 async def _note_reuse(_session: aiohttp.ClientSession, context: SimpleNamespace, _params: Any) -> None:
     context.trace_request_ctx.reused = True
+
+
+@contextmanager
+def _ends_with_its_connection(response: aiohttp.ClientResponse) -> Iterator[None]:
+    """See to it that whoever reads the body learns of the connection's end.
+
+    Where a body's coding breaks after its beginning, aiohttp closes the connection and tells no reader, who would wait until
+    a deadline."""
+    protocol = response.connection.protocol if response.connection is not None else None
+    closed = protocol.closed if protocol is not None else None
+    if closed is None:
+        yield
+        return
+    body = response.content
+
+    def tell(_closed: object) -> None:
+        if not body.is_eof() and body.exception() is None:
+            body.set_exception(aiohttp.ClientPayloadError("the body broke off"))
+
+    # A connection that is kept has one future for all its answers: nothing may be left on it but one callback.
+    closed.remove_done_callback(_look_at)
+    closed.add_done_callback(_look_at)
+    closed.add_done_callback(tell)
+    try:
+        yield
+    finally:
+        closed.remove_done_callback(tell)
+
+
+def _look_at(closed: asyncio.Future[None]) -> None:
+    """Take note of how a connection ended, so that asyncio does not complain that nobody did."""
+    if not closed.cancelled():
+        closed.exception()
 
 
 def failure_of(error: Exception, *, may_be_stale: bool) -> WorkerFailure:

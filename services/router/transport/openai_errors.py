@@ -1,8 +1,9 @@
 """A worker's refusals and errors, in every shape that servers of the OpenAI API use. Pure; the OpenAI transport imports it.
 
-Known shapes: `{"error": {"message", "type", "param", "code"}}`, `{"error": "text"}`, `{"object": "error", "message", ...}` and
-`{"detail": "text" | [{"loc", "msg"}]}`. A text of the worker's reaches the client only where the client is at fault, and then
-as `safe_text.py` lets it be seen.
+Known shapes: `{"error": {"message", "type", "param", "code"}}`, `{"error": "text"}`, `{"object": "error", "message", ...}`,
+`{"message"}`, `{"errors": [...]}` and `{"detail": "text" | [{"loc", "msg"}] | {...}}`, any of them also in a list, and as the
+body of a status bare text. A text of the worker's reaches the client only where the client is at fault, and then as
+`safe_text.py` lets it be seen.
 """
 
 import re
@@ -35,7 +36,8 @@ _CONTEXT = re.compile(
 
 def from_status(status: int, body: bytes, retry_after: str | None = None, safe: SafeText = PLAIN) -> WorkerFailure:
     """What an HTTP answer other than a success means. `body` is its (bounded) body."""
-    return _failure(status, _value(body), retry_after, safe)
+    value = _value(body)
+    return _failure(status, _bare_text(body) if value is None else value, retry_after, safe)
 
 
 def from_frame(value: Any, first: bool, safe: SafeText = PLAIN) -> WorkerFailure | None:
@@ -69,9 +71,11 @@ def is_error(value: Any) -> bool:
         return True
     if "choices" in value or "data" in value or "usage" in value:
         return False
-    return bool(value.get("detail")) or (
-        isinstance(value.get("message"), str) and _number(value.get("code")) is not None
-    )
+    # No part of an answer holds these: a frame that does would tell the client of the worker's inside.
+    if value.get("detail") is not None or value.get("errors"):
+        return True
+    is_named = _number(value.get("code")) is not None or isinstance(value.get("type"), str)
+    return is_named and isinstance(value.get("message"), str)
 
 
 def _failure(status: int, value: Any, retry_after: str | None, safe: SafeText) -> WorkerFailure:
@@ -135,17 +139,32 @@ def _value(body: bytes) -> Any:
         return None
 
 
+def _bare_text(body: bytes) -> str | None:
+    """The body of a refusal that is plain text. None for a page, for bytes, and for JSON that broke off."""
+    try:
+        text = unmarked(body).decode().strip()
+    except UnicodeDecodeError:
+        return None
+    return None if text.startswith(("<", "{", "[")) or not text.isprintable() else text
+
+
 def _reason(value: Any, safe: SafeText) -> tuple[str, str, str]:
     """Message, param and code of an error body; empty where it has none."""
+    if isinstance(value, list) and value:
+        value = value[0]
+    if isinstance(value, str):
+        return safe(value), "", ""
     if not isinstance(value, dict):
         return "", "", ""
     inner = _inner(value)
-    error, detail = value.get("error"), value.get("detail")
-    param = inner.get("param")
-    code = inner.get("code")
-    message = inner.get("message")
-    if not isinstance(message, str):
-        message = error if isinstance(error, str) else ""
+    detail = value.get("detail")
+    if inner is value and isinstance(detail, dict):
+        return _reason(detail if "error" not in detail else {"error": detail["error"]}, safe)
+    if inner is value and isinstance(value.get("errors"), list):
+        return _reason([each for each in value["errors"] if isinstance(each, dict | str)], safe)
+    param, code = inner.get("param"), inner.get("code")
+    texts = (inner.get("message"), inner.get("msg"), value.get("error"))
+    message = next((text for text in texts if isinstance(text, str)), "")
     if not message and detail:
         message, place = _detail(detail)
         param = param or place

@@ -130,7 +130,11 @@ class _StreamReader:
 
     def finish(self) -> Iterator[Event]:
         """What the end of the stream completes."""
-        for last in self._parser.finish():
+        try:
+            rest = self._parser.finish()
+        except LineTooLong:
+            raise openai_frames.invalid("a line over the bound") from None
+        for last in rest:
             try:
                 event = self._read(last)
             except WorkerFailure as failure:

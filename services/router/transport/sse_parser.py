@@ -64,7 +64,7 @@ class SseParser:
         return events
 
     def finish(self) -> list[SseEvent]:
-        """What the end of the stream completes: the last event where its blank line is missing."""
+        """What the end of the stream completes: the last event where its blank line is missing. May raise LineTooLong, too."""
         events: list[SseEvent] = []
         if self._line:
             self._take(bytes(self._line), events)
@@ -101,3 +101,6 @@ class SseParser:
             self._data.append(value)
         elif line.startswith(b"event:"):
             self._name = line[6:].removeprefix(b" ")
+        elif line == b"event":
+            # Without a colon a field is empty.
+            self._name = b""

@@ -84,6 +84,8 @@ def test_further_inputs_are_shown_as_they_were_written_and_secrets_are_not() -> 
         (("runtime_config", "connect_timeout_s"), -1, "runtime_config.connect_timeout_s"),
         (("runtime_config", "max_concurrency"), 0, "runtime_config.max_concurrency"),
         (("runtime_config", "weight"), 0, "runtime_config.weight"),
+        (("runtime_config", "weight"), float("inf"), "runtime_config.weight"),
+        (("runtime_config", "model_map"), {"acme/other": "hush"}, "runtime_config.model_map"),
         (("runtime_config", "headers"), {"Transfer-Encoding": "hush"}, "runtime_config.headers"),
         (("runtime_config", "headers"), {"A B": "hush"}, "runtime_config.headers"),
         (("runtime_config", "headers"), {"A": "hush\r\nB: 1"}, "runtime_config.headers"),
@@ -101,6 +103,33 @@ def test_what_is_wrong_is_named_and_no_value_is_repeated(place: tuple[str, ...],
     assert wrong.value.field == field
     assert field in str(wrong.value)
     assert "hush" not in str(wrong.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "wish"),
+    [
+        ("connect_timeout_s", "5", "a number"),
+        ("connect_timeout_s", True, "a number"),
+        ("connect_timeout_s", 0, "over 0"),
+        ("connect_timeout_s", 86_401, "at most 86400"),
+        ("max_concurrency", "5", "a whole number"),
+        ("max_concurrency", True, "a whole number"),
+        ("max_concurrency", 1.5, "a whole number"),
+        ("max_concurrency", 0, "at least 1"),
+        ("forward_unknown_fields", "true", "true or false"),
+        ("forward_unknown_fields", 1, "true or false"),
+        ("check", "all", "'token' or 'metadata'"),
+        ("max_tokens_field", "n_predict", "'max_tokens' or 'max_completion_tokens'"),
+        ("api_key", 5, "a string"),
+        ("headers", [], "an object"),
+    ],
+)
+def test_a_value_of_another_kind_is_refused_in_our_own_words(name: str, value: Any, wish: str) -> None:
+    document = copy.deepcopy(OPENAI)
+    document["runtime_config"][name] = value
+    with pytest.raises(registration.InvalidRegistration) as wrong:
+        registration.read(document)
+    assert str(wrong.value) == f"runtime_config.{name}: it must be {wish}"
 
 
 @pytest.mark.parametrize("name", ["worker_id", "runtime", "runtime_endpoint", "supported_models", "runtime_config"])

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.router.transport.sse_parser import LineTooLong, SseEvent, SseParser
+from tests.fuzz.oracles import event_stream
 
 CORPUS: list[tuple[bytes, list[bytes]]] = [
     (b"data: a\n\n", [b"a"]),
@@ -61,6 +62,10 @@ def test_an_event_has_the_name_that_it_was_given_and_no_other(step: int) -> None
     ]
 
 
+def test_a_name_is_taken_back_by_a_field_without_a_value() -> None:
+    assert read_events([b"event: error\nevent\ndata: a\n\n"]) == [SseEvent(b"a")]
+
+
 @pytest.mark.parametrize(("text", "events"), CORPUS)
 def test_every_way_to_cut_it_in_two(text: bytes, events: list[bytes]) -> None:
     for place in range(len(text) + 1):
@@ -73,7 +78,20 @@ def test_byte_by_byte(text: bytes, events: list[bytes]) -> None:
 
 
 LINE = st.sampled_from(
-    [b"data: a", b"data:b", b"data", b"data:", b": c", b"event: x", b"", b"", "data: 那😀".encode(), b"id", b"datax: 1"]
+    [
+        b"data: a",
+        b"data:b",
+        b"data",
+        b"data:",
+        b": c",
+        b"event: x",
+        b"event",
+        b"",
+        b"",
+        "data: 那😀".encode(),
+        b"id",
+        b"datax: 1",
+    ]
 )
 END = st.sampled_from([b"\n", b"\r", b"\r\n"])
 
@@ -87,21 +105,19 @@ def test_no_split_changes_anything(lines: list[tuple[bytes, bytes]], data: st.Da
     assert read([text[place : place + 1] for place in range(len(text))]) == read([text])
 
 
-@given(st.lists(st.tuples(LINE, END), max_size=20))
-def test_it_agrees_with_a_plain_reading_of_the_standard(lines: list[tuple[bytes, bytes]]) -> None:
+@given(st.lists(st.tuples(LINE, END), max_size=20), st.sampled_from([8, 12, 1024]), st.integers(1, 40))
+def test_it_agrees_with_a_plain_reading_of_the_standard(
+    lines: list[tuple[bytes, bytes]], max_line_bytes: int, size: int
+) -> None:
     text = b"".join(line + end for line, end in lines)
-    expected: list[bytes] = []
-    block: list[bytes] = []
-    for line in [*text.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n"), b""]:
-        if line:
-            name, _, value = line.partition(b":")
-            if name == b"data":
-                block.append(value.removeprefix(b" "))
-        else:
-            if joined := b"\n".join(block):
-                expected.append(joined)
-            block = []
-    assert read([text]) == expected
+    parts = [text[start : start + size] for start in range(0, len(text), size)]
+    try:
+        expected = event_stream.read(text, max_line_bytes)
+    except event_stream.OverBound:
+        with pytest.raises(LineTooLong):
+            read(parts, max_line_bytes)
+        return
+    assert [(event.name, event.data) for event in read_events(parts, max_line_bytes)] == expected
 
 
 @given(st.binary(max_size=200), st.integers(1, 50))
@@ -122,3 +138,10 @@ def test_a_line_is_bounded(step: int) -> None:
 def test_an_event_of_many_short_lines_is_bounded() -> None:
     with pytest.raises(LineTooLong):
         read([b"data: x\n"] * 100, max_line_bytes=64)
+
+
+def test_the_end_of_the_stream_completes_no_event_over_the_bound() -> None:
+    parser = SseParser(64)
+    assert parser.feed(b"data: " + b"x" * 40 + b"\ndata: " + b"y" * 40) == []
+    with pytest.raises(LineTooLong):
+        parser.finish()
