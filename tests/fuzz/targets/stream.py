@@ -1,0 +1,70 @@
+"""Promise: the bytes of a worker's stream give the same events, and the same failure, however they are cut; nothing but
+WorkerFailure is raised; and the last word is the standard's: what the events of the stream are, one by one, is what is read.
+"""
+
+from services.router.safe_text import PLAIN
+from services.router.transport.openai_frames import DONE, FrameReader
+from services.router.transport.openai_http import _StreamReader
+from services.router.transport.port import Activity, Done, Event, WorkerFailure
+from tests.fuzz.choices import Choices
+from tests.fuzz.oracles import event_stream
+
+INSTRUMENTED = ("services.router.transport.openai_http", "services.router.transport.sse_parser")
+MODEL = "acme/model-1"
+
+# What was read, and how it ended: empty for well.
+Reading = tuple[list[Event], str]
+
+
+def check(data: bytes) -> None:
+    """The first byte is the bound of a line, the next few are where the rest is cut."""
+    choices = Choices(data)
+    bound = (128, 1024, 65_536)[choices.below(3)]
+    cuts = choices.take(choices.below(8))
+    text = choices.rest()
+    by_byte = _read([text[at : at + 1] for at in range(len(text))], bound)
+    in_parts = _read(Choices(cuts).parts(text), bound)
+    _assert_same(in_parts, by_byte)
+    _assert_same(_read([text], bound), by_byte)
+    expected = _by_the_standard(text, bound)
+    if expected is not None:
+        assert by_byte == expected
+
+
+def _read(parts: list[bytes], bound: int) -> Reading:
+    reader = _StreamReader(MODEL, bound, PLAIN)
+    events: list[Event] = []
+    try:
+        for part in parts:
+            events += [event for event in reader.feed(part) if not isinstance(event, Activity)]
+        events += reader.finish()
+    except WorkerFailure as failure:
+        return events, failure.message
+    return events, ""
+
+
+def _assert_same(larger: Reading, by_byte: Reading) -> None:
+    """Of a part that goes over the bound nothing is given out, so that larger parts may give less before they fail."""
+    assert larger[1] == by_byte[1], (larger[1], by_byte[1])
+    assert larger[0] == by_byte[0][: len(larger[0])]
+    assert larger[1] or larger[0] == by_byte[0]
+
+
+def _by_the_standard(text: bytes, bound: int) -> Reading | None:
+    """The same by the plain parser; None where the end of the stream, or the bound, cut it off."""
+    try:
+        listed = event_stream.read(text, bound)
+    except event_stream.OverBound:
+        return None
+    if not text.endswith((b"\n\n", b"\r\r", b"\r\n\r\n")):
+        return None
+    reader = FrameReader(MODEL)
+    events: list[Event] = []
+    try:
+        for name, data in listed:
+            if name.strip().lower() == b"error":
+                raise reader.read_error(data)
+            events.append(Done() if data.strip() == DONE else reader.read(data))
+    except WorkerFailure as failure:
+        return events, failure.message
+    return events, ""
