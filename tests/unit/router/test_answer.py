@@ -157,6 +157,14 @@ def test_every_choice_must_finish() -> None:
     assert isinstance(read([choice("b", 1, "stop"), *frames], choices=2).finish(), Complete)
 
 
+def test_a_choice_that_was_given_up_stays_so() -> None:
+    usage_frame = {"choices": [], "usage": counts()}
+    for reasons in (("abort", "stop"), ("stop", "abort"), ("Timeout", "length")):
+        frames = [choice("a", 0, reasons[0]), choice("", 0, reasons[1]), usage_frame]
+        assert isinstance(read(frames).finish(), Incomplete), reasons
+        assert not read(frames).is_complete
+
+
 def test_complete_means_that_nothing_can_change_any_more() -> None:
     frames = [choice(usage=counts(10, 4)), STOP, {"choices": [], "usage": counts(10, 5)}]
     assert [read(frames[:number]).is_complete for number in range(4)] == [False, False, False, True]
