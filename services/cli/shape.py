@@ -184,7 +184,7 @@ def worker(message: fleet_pb2.Worker) -> dict[str, Any]:
         "transport": message.transport,
         "supported_models": list(message.supported_models),
         "status": _word(fleet_pb2.WorkerStatus, message.status, "WORKER_STATUS_"),
-        "circuit": message.circuit,
+        "circuit": message.circuit or "closed",
         "in_flight": message.in_flight,
         "last_probe": {
             "at": when(probe, "at"),
@@ -202,6 +202,6 @@ def worker_detail(message: registry_pb2.WorkerDetail) -> dict[str, Any]:
     return worker(message.worker) | {
         "runtime_endpoint": message.runtime_endpoint,
         "runtime_config": struct(message.runtime_config),
-        "detail": message.detail,
+        "detail": message.detail or None,
         "warnings": list(message.warnings),
     }

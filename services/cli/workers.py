@@ -1,25 +1,23 @@
 """`speedinfer workers`: register inference servers, look at them, take them out."""
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from google.protobuf import json_format
-from google.protobuf.descriptor import FieldDescriptor
 from speedinfer.router.v1 import registry_pb2, registry_pb2_grpc
 
 from services.cli import connection, output, shape, strict_json, typed
 from services.cli.failure import CommandError
 from services.cli.invocation import Invocation, command, new_app
+from services.common import registration_form
 
 app = new_app("Inference servers: register, look at, drain.")
 
 # The router's check reaches out to the worker and has it generate a token.
 CHECK_TIMEOUT_S = 120.0
 MAX_REGISTRATION_BYTES = 1024 * 1024
-REQUIRED = frozenset({"worker_id", "runtime", "runtime_endpoint", "supported_models", "runtime_config"})
 
 Registration = Annotated[str, typer.Argument(metavar="FILE", help="The registration as JSON; - for standard input.")]
 WorkerId = Annotated[str, typer.Argument(metavar="ID", help="The worker's id.")]
@@ -125,37 +123,10 @@ def read_registration(file: str) -> registry_pb2.RegisterWorkerRequest:
 
 def parse_registration(value: Any, name: str) -> registry_pb2.RegisterWorkerRequest:
     """A registration from its JSON form; keys that are not known are refused by name."""
-    if not isinstance(value, dict):
-        raise CommandError(f"{name}: a registration is a JSON object")
-    known = {field.name for field in registry_pb2.RegisterWorkerRequest.DESCRIPTOR.fields}
-    if unknown := sorted(set(value) - known):
-        raise CommandError(f"{name}: unknown key {', '.join(map(repr, unknown))}; known are {', '.join(sorted(known))}")
-    if wrong := list(_wrong_shapes(value)):
-        raise CommandError("\n".join(f"{name}: {problem}" for problem in wrong))
-    request = registry_pb2.RegisterWorkerRequest()
     try:
-        json_format.ParseDict(value, request)
-    except (json_format.ParseError, UnicodeError):
-        # Shapes and numbers have been looked at; what is left is text that UTF-8 cannot have.
-        raise CommandError(f"{name}: a text in it is not valid Unicode (half of a surrogate pair)") from None
-    return request
-
-
-def _wrong_shapes(value: dict[str, Any]) -> Iterator[str]:
-    """What is absent or of another kind, each by its name, in the order in which a registration is written."""
-    for field in registry_pb2.RegisterWorkerRequest.DESCRIPTOR.fields:
-        found = value.get(field.name)
-        if found is None:
-            if field.name in REQUIRED:
-                yield f"{field.name!r} is missing"
-        elif field.type == FieldDescriptor.TYPE_MESSAGE:
-            if not isinstance(found, dict):
-                yield f"{field.name!r} must be an object"
-        elif field.is_repeated:
-            if not isinstance(found, list) or not all(isinstance(item, str) for item in found):
-                yield f"{field.name!r} must be a list of strings"
-        elif not isinstance(found, str):
-            yield f"{field.name!r} must be a string"
+        return registration_form.read(value)
+    except registration_form.WrongForm as error:
+        raise CommandError("\n".join(f"{name}: {problem}" for problem in error.problems)) from None
 
 
 def _say_state(value: dict[str, Any]) -> None:

@@ -6,14 +6,12 @@ The token is checked here and again by the router, which gets it passed on. `app
 from typing import Any
 
 import grpc
-import orjson
 from aiohttp import web
-from google.protobuf import json_format
 from speedinfer.router.v1 import registry_pb2
 
-from services.common import admin_token, rpc
+from services.common import admin_token, registration_form, rpc
+from services.edge import json_object, worker_json
 from services.edge import metrics as metrics_module
-from services.edge import worker_json
 from services.edge.answer_json import answer
 from services.edge.body import read_json
 from services.edge.metrics import Metrics
@@ -21,7 +19,7 @@ from services.edge.openai_errors import ADMIN_TOKEN_NEEDED, ROUTER_UNAVAILABLE, 
 from services.edge.router_client import MAX_DRAIN_WAIT_S, RouterClient
 
 _MAX_BODY_BYTES = 1024 * 1024
-_NAMES = frozenset(registry_pb2.RegisterWorkerRequest.DESCRIPTOR.fields_by_name)
+_MAX_DEPTH = 32
 
 
 class AdminRoutes:
@@ -90,20 +88,11 @@ class AdminRoutes:
 
 
 def _registration(body: bytes) -> registry_pb2.RegisterWorkerRequest:
+    values, _ = json_object.parse(body, _MAX_DEPTH)
     try:
-        values = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise Refused(invalid(f"The body is not valid JSON: {error}.")) from None
-    if not isinstance(values, dict):
-        raise Refused(invalid("The body must be a JSON object."))
-    unknown = sorted(set(values) - _NAMES)
-    if unknown:
-        raise Refused(invalid(f"{unknown[0]!r} is not a member of a registration.", unknown[0]))
-    try:
-        return json_format.ParseDict(values, registry_pb2.RegisterWorkerRequest())
-    except json_format.ParseError as error:
-        # An operator's own registration, shown to that operator.
-        raise Refused(invalid(f"The registration cannot be read: {error}")) from None
+        return registration_form.read(values)
+    except registration_form.WrongForm as error:
+        raise Refused(invalid(str(error), error.field or None)) from None
 
 
 def _problem(error: grpc.aio.AioRpcError) -> Problem:

@@ -6,9 +6,7 @@ What is refused before the hold has touched no money.
 """
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import grpc
 import structlog
@@ -16,9 +14,10 @@ from speedinfer.billing.v1.reservation_pb2 import PromptSize, ReleaseItem, Reser
 from speedinfer.common.v1.context_pb2 import RequestContext
 
 from services.common.settings import EdgeLimits
-from services.edge import client_headers, json_object
+from services.edge import client_headers
 from services.edge.arrival import Arrival
 from services.edge.billing_client import BillingClient, BillingUnavailable
+from services.edge.body_reader import BodyReader, Check
 from services.edge.client import Client
 from services.edge.fleet_view import FleetView
 from services.edge.holds import Holds
@@ -40,7 +39,6 @@ from services.edge.router_client import RouterClient
 from services.edge.settler import Settler
 
 _log = structlog.get_logger(__name__)
-Check = Callable[[dict[str, Any], dict[str, bytes], Bounds], InferenceRequest]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +78,7 @@ class Admission:
         self._holds = holds
         self._orphans = orphans
         self._limits = limits
-        self._bounds = Bounds(limits.max_json_depth, limits.max_messages)
+        self._bodies = BodyReader(Bounds(limits.max_json_depth, limits.max_messages))
         self.open = 0
         self.draining = False
 
@@ -98,8 +96,7 @@ class Admission:
         caller = await self.authorise(credential)
         arrival.key_id = caller.key_id
         key_text = client_headers.idempotency_key({"idempotency-key": idempotency_key})
-        values, members = json_object.parse(body, self._bounds.max_depth)
-        request = check(values, members, self._bounds)
+        request = await self._bodies.read(body, check)
         arrival.model = request.model
         if not caller.may_use(request.model):
             raise Refused(model_not_allowed(request.model))

@@ -26,6 +26,7 @@ from services.edge.inference import Inference
 from services.edge.key_cache import KeyCache
 from services.edge.metrics import Metrics
 from services.edge.models_routes import ModelsRoutes
+from services.edge.openai_errors import UNKNOWN_ADMIN_URL
 from services.edge.orphans import Orphans
 from services.edge.outbox import Outbox
 from services.edge.router_client import RouterClient
@@ -133,7 +134,7 @@ class Edge:
         return app
 
     def _admin_app(self) -> web.Application:
-        app = http_server.application(self.metrics)
+        app = http_server.application(self.metrics, UNKNOWN_ADMIN_URL)
         _add(app, "POST", "/admin/v1/workers", self._admin.register)
         _add(app, "GET", "/admin/v1/workers", self._admin.list_all)
         _add(app, "GET", "/admin/v1/workers/{worker_id}", self._admin.get)

@@ -13,6 +13,8 @@ from services.edge.openai_errors import BODY_TOO_SLOW, Refused, invalid, too_lar
 
 # A body of 32 MiB over 4 Mbit/s takes about a minute.
 READ_DEADLINE_S = 75.0
+# What is unpacked between two looks at everything else.
+_STEP_BYTES = 1024 * 1024
 # 16 + zlib's largest window: gzip. 0: zlib's own header (`deflate`).
 _WINDOWS = {"gzip": 31, "x-gzip": 31, "deflate": 0}
 
@@ -26,8 +28,14 @@ def check_media_type(request: web.Request) -> None:
         charset = request.charset
         if charset is not None and charset.lower() not in ("utf-8", "utf8", "us-ascii"):
             raise Refused(unsupported_media_type("JSON is UTF-8; no other charset is read."))
-    if request.headers.get("content-encoding", "identity").lower() not in ("identity", *_WINDOWS):
-        raise Refused(unsupported_media_type("Only the content encodings gzip and deflate are read."))
+    if coding(request) not in ("identity", *_WINDOWS):
+        raise Refused(unsupported_media_type("Only the content encodings gzip and deflate are read, one at a time."))
+
+
+def coding(request: web.Request) -> str:
+    """The content coding; several, in one header or in many, make a name that nobody knows."""
+    named = ",".join(request.headers.getall("content-encoding", ()))
+    return named.strip().lower() or "identity"
 
 
 async def read_json(request: web.Request, limit_bytes: int, deadline_s: float = READ_DEADLINE_S) -> bytes:
@@ -35,33 +43,41 @@ async def read_json(request: web.Request, limit_bytes: int, deadline_s: float = 
     if (request.content_length or 0) > limit_bytes:
         raise Refused(too_large(limit_bytes))
     check_media_type(request)
-    coding = request.headers.get("content-encoding", "identity").lower()
-    inflater = zlib.decompressobj(_WINDOWS[coding]) if coding in _WINDOWS else None
+    name = coding(request)
+    inflater = zlib.decompressobj(_WINDOWS[name]) if name in _WINDOWS else None
     parts: list[bytes] = []
-    size = 0
+    size = packed = 0
     try:
         async with asyncio.timeout(deadline_s):
             async for chunk in request.content.iter_any():
-                piece = chunk if inflater is None else inflate(inflater, chunk, limit_bytes + 1 - size)
-                size += len(piece)
-                if size > limit_bytes:
+                # Compressed data may go on for ever without making anything.
+                packed += len(chunk)
+                if packed > limit_bytes:
                     raise Refused(too_large(limit_bytes))
-                parts.append(piece)
+                more = True
+                while more:
+                    piece, chunk, more = (chunk, b"", False) if inflater is None else inflate(inflater, chunk)
+                    size += len(piece)
+                    if size > limit_bytes:
+                        raise Refused(too_large(limit_bytes))
+                    parts.append(piece)
+                    if more:
+                        await asyncio.sleep(0)
     except TimeoutError:
         raise Refused(BODY_TOO_SLOW) from None
     except web.RequestPayloadError:
         raise Refused(invalid("The body's framing is broken.")) from None
-    if inflater is not None and not inflater.eof and size:
-        raise Refused(invalid(f"The body's {coding} data is cut off."))
+    if inflater is not None and not inflater.eof and packed:
+        raise Refused(invalid(f"The body's {name} data is cut off."))
     return b"".join(parts)
 
 
-def inflate(inflater: "zlib._Decompress", chunk: bytes, room: int) -> bytes:
-    """At most `room` bytes of what a chunk decompresses to; what is beyond is never made."""
+def inflate(inflater: "zlib._Decompress", chunk: bytes) -> tuple[bytes, bytes, bool]:
+    """A step of what a chunk decompresses to, the rest of the chunk, and whether there is more to come of it."""
     try:
-        piece = inflater.decompress(chunk, room)
+        piece = inflater.decompress(chunk, _STEP_BYTES)
     except zlib.error:
         raise Refused(invalid("The body's compressed data is broken.")) from None
     if inflater.unused_data:
         raise Refused(invalid("There is something after the body's compressed data."))
-    return piece
+    return piece, inflater.unconsumed_tail, len(piece) == _STEP_BYTES and not inflater.eof

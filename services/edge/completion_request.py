@@ -10,8 +10,9 @@ from speedinfer.common.v1.operation_pb2 import Operation
 from speedinfer.router.v1.fleet_pb2 import Feature
 
 from services.edge import fields, openai_request
+from services.edge.normal_form import string_bytes
 from services.edge.openai_request import Bounds, InferenceRequest, Need
-from services.edge.prompt_size import PromptSize, body_bytes, string_bytes
+from services.edge.prompt_size import PromptSize, body_bytes
 
 
 def check(body: dict[str, Any], members: dict[str, bytes], _bounds: Bounds) -> InferenceRequest:

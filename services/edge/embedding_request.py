@@ -9,8 +9,9 @@ from speedinfer.common.v1.operation_pb2 import Operation
 from speedinfer.router.v1.fleet_pb2 import Feature
 
 from services.edge import fields, openai_request
+from services.edge.normal_form import string_bytes
 from services.edge.openai_request import Bounds, InferenceRequest, Need, UsageWish
-from services.edge.prompt_size import PromptSize, body_bytes, string_bytes
+from services.edge.prompt_size import PromptSize, body_bytes
 
 _FORMS = "'input' must be a string, a list of strings, a list of token ids or a list of lists of token ids, none of them empty."
 

@@ -85,13 +85,18 @@ def objects(body: Mapping[str, Any], name: str) -> list[dict[str, Any]] | None:
     return value
 
 
-def text_or_texts(body: Mapping[str, Any], name: str) -> None:
-    """A member that is a string or a list of strings."""
+def texts(body: Mapping[str, Any], name: str, most: int) -> None:
+    """A member that is a string or a list of strings, none of them empty and at most `most`."""
     value = body.get(name)
-    if value is None or isinstance(value, str):
+    if value is None:
         return
-    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+    listed = [value] if isinstance(value, str) else value
+    if not isinstance(listed, list) or not all(isinstance(item, str) for item in listed):
         refuse(name, f"{name!r} must be a string or a list of strings.")
+    if not all(listed):
+        refuse(name, f"{name!r} must hold no empty string.")
+    if len(listed) > most:
+        refuse(name, f"{name!r} must have at most {most} items.")
 
 
 def token_ids(value: Any, name: str) -> int:

@@ -53,9 +53,9 @@ def runner(app: web.Application) -> web.AppRunner:
     return _Runner(app, handle_signals=False, **_OPTIONS)
 
 
-def application(metrics: Metrics) -> web.Application:
+def application(metrics: Metrics, unknown_url: Problem = UNKNOWN_URL) -> web.Application:
     """An application whose every answer has its ids and whose every error is in the envelope."""
-    app = web.Application(middlewares=[_envelope(metrics)])
+    app = web.Application(middlewares=[_envelope(metrics, unknown_url)])
     app.on_response_prepare.append(_sign)
     return app
 
@@ -67,13 +67,13 @@ async def expect(request: web.Request) -> None:
         request.writer.output_size = 0
 
 
-def _envelope(metrics: Metrics) -> Any:
+def _envelope(metrics: Metrics, unknown_url: Problem) -> Any:
     @web.middleware
     async def envelope(request: web.Request, handler: Handler) -> web.StreamResponse:
         arrival = arrivals.note(request, asyncio.get_running_loop().time())
         status = 499
         try:
-            response = await _answer(request, handler, arrival)
+            response = await _answer(request, handler, arrival, unknown_url)
             status = response.status
             return response
         finally:
@@ -97,14 +97,16 @@ def _envelope(metrics: Metrics) -> Any:
     return envelope
 
 
-async def _answer(request: web.Request, handler: Handler, arrival: arrivals.Arrival) -> web.StreamResponse:
+async def _answer(
+    request: web.Request, handler: Handler, arrival: arrivals.Arrival, unknown_url: Problem
+) -> web.StreamResponse:
     try:
         return await handler(request)
     except Refused as refused:
         arrival.code = refused.problem.cause
         return problem_response(refused.problem, refused.headers)
     except web.HTTPNotFound:
-        problem = UNKNOWN_URL
+        problem = unknown_url
     except web.HTTPMethodNotAllowed as error:
         arrival.code = METHOD_NOT_ALLOWED.cause
         return problem_response(METHOD_NOT_ALLOWED, {"allow": ", ".join(sorted(error.allowed_methods))})

@@ -17,9 +17,10 @@ from speedinfer.router.v1.frame_pb2 import Failure, FailureReason
 from services.common.settings import EdgeLimits
 from services.common.tasks import TaskSet
 from services.edge import client_headers, json_object, settlement, sse, usage_frame
-from services.edge.admission import Admission, Admitted, Check
+from services.edge.admission import Admission, Admitted
 from services.edge.arrival import ARRIVAL, Arrival
 from services.edge.body import read_json
+from services.edge.body_reader import Check
 from services.edge.client import Client
 from services.edge.metrics import Metrics
 from services.edge.openai_errors import DRAINING, INTERNAL, Problem, Refused, for_event, from_failure

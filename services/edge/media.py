@@ -9,7 +9,8 @@ import re
 from typing import Any
 
 from services.edge.fields import refuse
-from services.edge.prompt_size import printed_bytes, string_bytes, value_bytes
+from services.edge.normal_form import string_bytes
+from services.edge.prompt_size import printed_bytes, value_bytes
 
 _TEXT_KINDS = {
     "text": "text",
@@ -20,18 +21,23 @@ _TEXT_KINDS = {
 }
 # A worker may go by the name of a member and ignore `type`.
 _IMAGES = ("image_url", "image", "input_image")
+# Of all messages together: none is dear, and a body has room for millions.
+MAX_PARTS = 16 * 1024
 _MEDIA = re.compile(r"image|video|audio|media|file|url|document|embed|pixel|waveform", re.IGNORECASE)
 
 
 def measure(messages: list[dict[str, Any]]) -> tuple[int, int]:
     """(bytes of text, number of images). Refused (400) for anything that cannot be bounded or would be fetched."""
-    size = images = 0
+    size = images = parts = 0
     for index, message in enumerate(messages):
         where = f"messages[{index}]"
         if not isinstance(message.get("role"), str) or not message["role"]:
             refuse(f"{where}.role", f"'{where}.role' must be a string that is not empty.")
         for name, value in message.items():
             if name == "content":
+                parts += len(value) if isinstance(value, list) else 0
+                if parts > MAX_PARTS:
+                    refuse(f"{where}.content", f"'messages' must have at most {MAX_PARTS} parts of content together.")
                 text, found = _content(value, f"{where}.content")
                 size += text
                 images += found

@@ -70,6 +70,13 @@ def invalid(message: str, param: str | None = None) -> Problem:
 
 
 UNKNOWN_URL = Problem(404, "There is no such URL here; GET /openapi.json lists them all.", _REQUEST, "unknown_url")
+UNKNOWN_ADMIN_URL = Problem(
+    404,
+    "There is no such URL here; operators have /admin/v1/workers, /admin/v1/workers/{id}, /admin/v1/workers/{id}/drain"
+    " and /metrics.",
+    _REQUEST,
+    "unknown_url",
+)
 METHOD_NOT_ALLOWED = Problem(405, "This URL does not take this method.", _REQUEST, "method_not_allowed")
 BAD_HTTP = Problem(400, "The request is not well-formed HTTP.", _REQUEST, "bad_http")
 INTERNAL = Problem(500, "The gateway failed; its log has the request id.", _SERVER, "internal_error")

@@ -18,6 +18,7 @@ from services.edge.prompt_size import PromptSize
 
 MAX_MODEL_LENGTH = 256
 MAX_SEQUENCES = 128
+MAX_STOPS = 64
 LIMIT_NAMES = ("max_tokens", "max_completion_tokens")
 _OURS = frozenset({"model", "stream", "stream_options", *LIMIT_NAMES})
 # Names of other APIs for the width of a search; no transport passes them on.
@@ -112,7 +113,7 @@ def check_sampling(body: Mapping[str, Any]) -> None:
     fields.number(body, "top_p", 0, 1)
     fields.number(body, "presence_penalty", -2, 2)
     fields.number(body, "frequency_penalty", -2, 2)
-    fields.text_or_texts(body, "stop")
+    fields.texts(body, "stop", MAX_STOPS)
     fields.integer(body, "seed", -(2**63), 2**63 - 1)
     fields.mapping(body, "logit_bias")
     fields.mapping(body, "response_format")

@@ -3,12 +3,15 @@
 The bound is the contract's (section 6): UTF-8 bytes of every string, the larger of raw and NFKC form, because a tokenizer
 may normalise before it splits and a byte gives at most `tokens_per_byte` tokens; tools, schemas and documents as JSON at
 indent 4, which is the widest that templates print them. Names of members count too, since templates print whole objects.
+
+Nothing is printed to be measured, and every step is linear in the body: some values are a hundred times as large as text.
 """
 
 import json
-import unicodedata
 from dataclasses import dataclass
 from typing import Any
+
+from services.edge.normal_form import string_bytes
 
 # Never part of what a model reads.
 _UNREAD = frozenset(
@@ -24,6 +27,9 @@ _UNREAD = frozenset(
         "logit_bias",
     }
 )
+_INDENT = 4
+_PAST_INTEGERS = 2.0**63
+_WORDS = {True: 4, False: 5}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +42,6 @@ class PromptSize:
     images: int = 0
     inputs: int = 0
     token_ids: int = 0
-
-
-def string_bytes(text: str) -> int:
-    """UTF-8 bytes of a string, the larger of raw and NFKC form."""
-    if text.isascii():
-        return len(text)
-    return max(len(text.encode()), len(unicodedata.normalize("NFKC", text).encode()))
 
 
 def value_bytes(value: Any) -> int:
@@ -63,8 +62,41 @@ def value_bytes(value: Any) -> int:
 
 
 def printed_bytes(value: Any) -> int:
-    """A JSON value as text at indent 4."""
-    return string_bytes(json.dumps(value, indent=4, ensure_ascii=False))
+    """A JSON value as text at indent 4: each item on a line of its own, indented, with its comma."""
+    total = 0
+    stack: list[tuple[Any, int]] = [(value, 0)]
+    while stack:
+        item, depth = stack.pop()
+        if not isinstance(item, dict | list):
+            total += _printed_scalar(item)
+            continue
+        total += 2
+        if not item:
+            continue
+        # Before each item a line break and its indent, after each but the last a comma; a line for the closing bracket.
+        total += len(item) * (1 + _INDENT * (depth + 1)) + len(item) - 1 + 1 + _INDENT * depth
+        if isinstance(item, dict):
+            for name, child in item.items():
+                total += _printed_text(name) + 2
+                stack.append((child, depth + 1))
+        else:
+            stack += [(child, depth + 1) for child in item]
+    return total
+
+
+def _printed_scalar(value: Any) -> int:
+    if isinstance(value, str):
+        return _printed_text(value)
+    if value is None:
+        return 4
+    if isinstance(value, float) and abs(value) >= _PAST_INTEGERS:
+        # Our parser keeps no integer as large; a worker's does, and prints every digit.
+        return len(str(int(value)))
+    return _WORDS[value] if isinstance(value, bool) else len(repr(value))
+
+
+def _printed_text(text: str) -> int:
+    return string_bytes(json.dumps(text, ensure_ascii=False))
 
 
 def body_bytes(body: dict[str, Any], measured: frozenset[str]) -> int:

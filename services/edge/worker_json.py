@@ -1,5 +1,6 @@
 """A worker as JSON: the object of `/health`, of `workers list` and, with more in it, of the admin routes. Pure."""
 
+from datetime import UTC
 from typing import Any
 
 from google.protobuf import json_format, struct_pb2, timestamp_pb2
@@ -60,8 +61,9 @@ def overall(fleet: Fleet) -> str:
 
 
 def timestamp(stamp: timestamp_pb2.Timestamp) -> str:
-    """RFC 3339 in UTC."""
-    return stamp.ToJsonString()
+    """RFC 3339 in UTC, with milliseconds where it has any, as the command writes it."""
+    moment = stamp.ToDatetime(tzinfo=UTC)
+    return moment.isoformat(timespec="milliseconds" if moment.microsecond else "seconds").replace("+00:00", "Z")
 
 
 def struct(value: struct_pb2.Struct) -> dict[str, Any]:
@@ -75,6 +77,6 @@ def _whole(value: Any) -> Any:
         return {name: _whole(child) for name, child in value.items()}
     if isinstance(value, list):
         return [_whole(child) for child in value]
-    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+    if isinstance(value, float) and value.is_integer() and abs(value) <= 2**53:
         return int(value)
     return value

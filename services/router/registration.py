@@ -4,6 +4,7 @@ The same rules wherever it comes from: gRPC, the command, the admin listener, th
 place; a value is never repeated, since some are secret.
 """
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from services.router.transport import factory
 from services.router.transport.port import TransportConfig
 
 MAX_METADATA_BYTES = 64 * 1024
+MAX_SHOWN = 128
 SECRET = "***"  # noqa: S105 - what is shown instead of one
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]{0,8192}")
@@ -87,7 +89,7 @@ class Registration:
 def read(document: Mapping[str, Any]) -> Registration:
     """Check a registration. InvalidRegistration names what is wrong."""
     try:
-        parsed = _Document.model_validate(dict(document))
+        parsed = _Document.model_validate(dict(document), strict=True)
     except ValidationError as error:
         raise _explain(error, "") from None
     _check_endpoint("runtime_endpoint", parsed.runtime_endpoint)
@@ -95,13 +97,20 @@ def read(document: Mapping[str, Any]) -> Registration:
         raise InvalidRegistration("supported_models", "supported_models names a model twice")
     if len(repr(parsed.runtime_metadata)) > MAX_METADATA_BYTES:
         raise InvalidRegistration("runtime_metadata", f"runtime_metadata is over {MAX_METADATA_BYTES} bytes")
+    config = _read_config(parsed.runtime_config)
+    for name in config.model_map:
+        if name not in parsed.supported_models:
+            shown = name if len(name) <= MAX_SHOWN else f"{name[:MAX_SHOWN]}..."
+            raise InvalidRegistration(
+                "runtime_config.model_map", f"runtime_config.model_map: {shown!r} is not one of supported_models"
+            )
     return Registration(
         worker_id=parsed.worker_id,
         worker_type=parsed.worker_type,
         runtime=parsed.runtime,
         endpoint=parsed.runtime_endpoint,
         supported_models=tuple(parsed.supported_models),
-        config=_read_config(parsed.runtime_config),
+        config=config,
         metadata=parsed.runtime_metadata,
         document=dict(document),
     )
@@ -113,9 +122,13 @@ def _read_config(values: dict[str, Any]) -> TransportConfig:
         known = " or ".join(repr(name) for name in sorted(factory.CONFIGS))
         raise InvalidRegistration("runtime_config.transport", f"runtime_config.transport must be {known}")
     try:
-        config = kind.model_validate(values)
+        config = kind.model_validate(values, strict=True)
     except ValidationError as error:
         raise _explain(error, "runtime_config.") from None
+    for name in type(config).model_fields:
+        found = getattr(config, name)
+        if isinstance(found, float) and not math.isfinite(found):
+            raise InvalidRegistration(f"runtime_config.{name}", f"runtime_config.{name}: it must be a finite number")
     for name, value in config.headers.items():
         if not _HEADER_NAME.fullmatch(name) or name.lower() in _RESERVED_HEADERS:
             raise InvalidRegistration("runtime_config.headers", f"runtime_config.headers: {name!r} cannot be set")
@@ -147,8 +160,42 @@ def _explain(error: ValidationError, prefix: str) -> InvalidRegistration:
         elif problem["type"] == "missing":
             problems.append(f"{place} is missing")
         else:
-            problems.append(f"{place or 'it'}: {problem['msg']}")
+            problems.append(f"{place or 'it'}: {_wish(problem['type'], problem.get('ctx', {}))}")
     return InvalidRegistration(first.rstrip("."), "; ".join(problems))
+
+
+# Our words for what the checks find; a limit comes from the check itself.
+_WISHES = {
+    "string_type": "it must be a string",
+    "bool_type": "it must be true or false",
+    "int_type": "it must be a whole number",
+    "int_from_float": "it must be a whole number",
+    "float_type": "it must be a number",
+    "finite_number": "it must be a number that is finite",
+    "list_type": "it must be a list",
+    "dict_type": "it must be an object",
+    "model_type": "it must be an object",
+    "literal_error": "it must be {expected}",
+    "greater_than": "it must be over {gt:g}",
+    "greater_than_equal": "it must be at least {ge:g}",
+    "less_than": "it must be below {lt:g}",
+    "less_than_equal": "it must be at most {le:g}",
+    "string_too_short": "it must not be empty",
+    "string_too_long": "it must have at most {max_length} characters",
+    "too_short": "it must have at least {min_length} items",
+    "too_long": "it must have at most {max_length} items",
+    "string_pattern_mismatch": "it has characters that are not allowed there, or is too long or empty",
+    "value_error": "{error}",
+}
+
+_ALTERNATIVES = re.compile(r"\^\(([a-z|]+)\)\$")
+
+
+def _wish(kind: str, context: Mapping[str, Any]) -> str:
+    alternatives = _ALTERNATIVES.fullmatch(str(context.get("pattern", "")))
+    if alternatives:
+        return "it must be " + " or ".join(repr(word) for word in alternatives[1].split("|"))
+    return _WISHES.get(kind, "it cannot be read").format(**context)
 
 
 def _is_secret(value: Any) -> bool:

@@ -12,6 +12,7 @@ from tests.fuzz.choices import Choices
 from tests.fuzz.oracles import json_text
 
 INSTRUMENTED = (
+    "services.edge.normal_form",
     "services.edge.json_object",
     "services.edge.chat_request",
     "services.edge.completion_request",

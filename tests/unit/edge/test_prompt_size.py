@@ -1,16 +1,17 @@
 """The bound on a prompt: never below what a template can make of the request's strings."""
 
 import json
-import unicodedata
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from services.edge import chat_request
+from services.edge.normal_form import string_bytes
 from services.edge.openai_request import Bounds
-from services.edge.prompt_size import PromptSize, printed_bytes, string_bytes, value_bytes
+from services.edge.prompt_size import PromptSize, printed_bytes, value_bytes
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 JSON = st.recursive(
@@ -25,19 +26,6 @@ def size(**body: Any) -> PromptSize:
     return chat_request.check(whole, {}, Bounds()).prompt
 
 
-@given(TEXT)
-def test_a_string_counts_the_larger_of_its_two_forms(text: str) -> None:
-    counted = string_bytes(text)
-    assert counted >= len(text.encode())
-    assert counted >= len(unicodedata.normalize("NFKC", text).encode())
-    assert counted in (len(text.encode()), len(unicodedata.normalize("NFKC", text).encode()))
-
-
-def test_one_character_that_normalises_to_many_counts_as_many() -> None:
-    assert string_bytes("\ufdfa") == 33
-    assert string_bytes("ﬀ") == 3
-
-
 @given(JSON)
 def test_a_value_counts_every_string_in_it(value: Any) -> None:
     def strings(item: Any) -> list[str]:
@@ -50,7 +38,39 @@ def test_a_value_counts_every_string_in_it(value: Any) -> None:
         return []
 
     assert value_bytes(value) == sum(map(string_bytes, strings(value)))
-    assert printed_bytes(value) >= len(json.dumps(value, ensure_ascii=False).encode())
+
+
+def test_integers_that_our_parser_rounds_count_every_digit() -> None:
+    values = orjson.loads(b"[" + b"9" * 300 + b"]")
+    assert printed_bytes(values) >= 300
+
+
+def test_a_value_that_prints_a_hundred_times_as_large_is_counted_without_being_printed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    value: Any = 1
+    for _ in range(60):
+        value = [value, value]
+        if isinstance(value[0], list):
+            value = [value[0]]
+    expected = len(json.dumps(value, indent=4))
+    dumps = json.dumps
+
+    def only_texts(item: Any, **options: Any) -> str:
+        assert isinstance(item, str)
+        return dumps(item, **options)
+
+    monkeypatch.setattr(json, "dumps", only_texts)
+    assert printed_bytes(value) == expected
+
+
+@given(JSON)
+def test_a_value_counts_as_it_would_be_printed(value: Any) -> None:
+    printed = json.dumps(value, indent=4, ensure_ascii=False)
+    assert printed_bytes(value) >= string_bytes(printed) or not printed.isascii()
+    assert printed_bytes(value) >= len(printed.encode())
+    if printed.isascii():
+        assert printed_bytes(value) == len(printed)
 
 
 @given(st.lists(TEXT, min_size=1, max_size=4))

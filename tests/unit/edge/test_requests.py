@@ -65,6 +65,10 @@ WRONG_IN_GENERATION: list[tuple[str, Any]] = [
     ("frequency_penalty", -3),
     ("stop", 1),
     ("stop", ["a", 1]),
+    ("stop", ""),
+    ("stop", ["a", ""]),
+    ("stop", ["a"] * 65),
+    ("stop", {}),
     ("seed", 1.5),
     ("logit_bias", []),
     ("response_format", "json"),
@@ -187,7 +191,7 @@ def test_forms_of_inputs(value: Any, text_bytes: int, inputs: int, token_ids: in
 def test_the_body_goes_on_as_it_was_written() -> None:
     text = (
         b'{"model":"m", "messages":[ {"role":"user","content":"\\u0068i"} ],"temperature":1.0e0,"stream":true,'
-        b'"max_tokens":5,"max_completion_tokens":7,"n":null,"top_k":1,"top_k":40,"stream_options":{"include_usage":true},'
+        b'"max_tokens":5,"max_completion_tokens":7,"n":null,"top_k":40,"stream_options":{"include_usage":true},'
         b'"odd":{"b":1, "a":2}}'
     )
     request = check_text("chat", text)
