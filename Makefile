@@ -79,7 +79,7 @@ test: install-dev install-demo $(NODE_SDK)/.installed-$(NODE_SDK_VERSION) ## all
 	@$(BIN)/pytest -q -ra $(ARGS)
 
 test-fast: install-dev ## the tests that start no process: units and contracts, under a minute
-	@$(BIN)/pytest -q tests/unit tests/contract $(ARGS)
+	@$(BIN)/pytest -q tests/unit tests/contract -m "not processes" $(ARGS)
 
 fuzz: install-dev ## the fuzzers for FUZZ_SECONDS each, the property tests with FUZZ_EXAMPLES times as many examples
 	@FUZZ_EXAMPLES=$(FUZZ_EXAMPLES) FUZZ_SECONDS=$(FUZZ_SECONDS) $(BIN)/pytest -q -m "property" $(ARGS)

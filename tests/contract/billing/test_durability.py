@@ -53,6 +53,7 @@ async def load(client: Client, key: str, acknowledged: Acknowledged) -> None:
             return
 
 
+@pytest.mark.processes
 async def test_kill_9_loses_nothing_that_was_acknowledged(database: str, tmp_path: Path) -> None:
     process = Process(tmp_path, database)
     client = await process.start()
