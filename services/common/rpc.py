@@ -38,6 +38,8 @@ SERVER_OPTIONS: list[tuple[str, Any]] = [
     # The core refuses bursts of new calls beyond this many; a thousand streams may well open at once.
     ("grpc.server.max_pending_requests", 20_000),
     ("grpc.server.max_pending_requests_hard_limit", 40_000),
+    # It refuses calls that a busy process has not taken up for 30 s, too; each call's own deadline says how long it waits.
+    ("grpc.server_max_unrequested_time_in_server", 24 * 3600),
 ]
 CHANNEL_OPTIONS: list[tuple[str, Any]] = [
     *_OPTIONS,

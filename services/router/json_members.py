@@ -12,7 +12,9 @@ from typing import Any
 
 import orjson
 
-_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\],:]', re.DOTALL)
+# A text is passed over in runs, not letter by letter, which takes six times as long.
+_TEXT = rb'"[^"\\]*(?:\\.[^"\\]*)*"'
+_TOKEN = re.compile(_TEXT + rb"|[{}\[\],:]", re.DOTALL)
 _SPACE = b" \t\r\n"
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -124,4 +126,4 @@ def set_model(text: bytes, model: bytes) -> bytes:
     return replace(text, {"model": model})
 
 
-_MODEL = re.compile(rb'"model"\s*:\s*("(?:[^"\\]|\\.)*")', re.DOTALL)
+_MODEL = re.compile(rb'"model"\s*:\s*(' + _TEXT + rb")", re.DOTALL)
