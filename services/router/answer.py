@@ -53,6 +53,8 @@ class Answer:
         self._by_choice: dict[int, Usage] = {}
         # Counts of the whole came with or after the last finish_reason: nothing will change them any more.
         self._closed = False
+        # Choices whose counts came with or after their own finish_reason.
+        self._closed_choices: set[int | None] = set()
         self._last_frame: bytes | None = None
         self._usage_frame: bytes | None = None
 
@@ -70,6 +72,9 @@ class Answer:
             self._usage_frame = chunk.usage_frame
         if self._ended_well and (chunk.usage_choice is None or self._choices == 1):
             self._closed = True
+        if chunk.usage_choice in self._finished:
+            self._closed_choices.add(chunk.usage_choice)
+            self._closed |= self._closed_choices.issuperset(range(self._choices))
         # With one choice, its counts are the whole's.
         if chunk.usage_choice is None or self._choices == 1:
             self._total = _later(self._total, chunk.usage)
@@ -115,6 +120,11 @@ class Answer:
         """Nothing more is needed, and nothing that may still come would change the counts."""
         return self._closed and self._ended_well and self._has_usage
 
+    @property
+    def may_stand(self) -> bool:
+        """It counts if nothing more comes."""
+        return self._ended_well and self._has_usage
+
     def finish(self) -> Complete | Incomplete:
         """The verdict, once nothing more will come."""
         failed = next(filter(_gave_up, self._finished.values()), None)
@@ -130,7 +140,11 @@ class Answer:
     def _ended_well(self) -> bool:
         if self._embedding:
             return self._last_frame is not None
-        return len(self._finished) >= self._choices and not any(map(_gave_up, self._finished.values()))
+        # A lone choice may have any index.
+        all_finished = (
+            bool(self._finished) if self._choices == 1 else self._finished.keys() >= set(range(self._choices))
+        )
+        return all_finished and not any(map(_gave_up, self._finished.values()))
 
     @property
     def _has_usage(self) -> bool:

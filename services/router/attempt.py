@@ -50,14 +50,16 @@ class Attempt:
         # The usage so far that the caller was told last.
         self._told: Usage | None = None
         self._done_at: float | None = None
+        # Since when nothing is missing; whatever else comes, nobody waits for it longer than a little.
+        self._complete_at: float | None = None
         self._judged = False
 
     def limit(self, now: float) -> Limit:
         """The first deadline, if the worker is waited for from now on."""
         if self._done_at is not None:
             return Limit(self._done_at + GRACE_S, "grace", GRACE_S)
-        if self._answer.is_complete:
-            return Limit(now + GRACE_S, "grace", GRACE_S)
+        if self._complete_at is not None:
+            return Limit(self._complete_at + GRACE_S, "grace", GRACE_S)
         if not self._dispatch.stream:
             return self.total
         config = self.worker.registration.config
@@ -100,6 +102,10 @@ class Attempt:
                         ignored_fields=event.ignored_fields,
                     )
                 )
+        if not self._answer.is_complete:
+            self._complete_at = None
+        elif self._complete_at is None:
+            self._complete_at = now
         if content and not self._content:
             self._content = True
             self._record(CircuitEvent.SUCCEEDED, now)
@@ -126,9 +132,10 @@ class Attempt:
         """What is wrong with the counts of an answer that counts nevertheless."""
         return self._answer.inconsistencies(content=self._content)
 
-    def may_stand(self, failure: WorkerFailure) -> bool:
-        """Whether the answer is complete although its connection broke."""
-        return failure.connection_lost and self._answer.is_complete
+    @property
+    def may_stand(self) -> bool:
+        """Whether the answer is complete as it is, although its worker broke off or fell silent."""
+        return self._answer.may_stand
 
     def failed(self, failure: WorkerFailure, now: float) -> None:
         """The worker, or the way to it, failed the request."""

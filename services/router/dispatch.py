@@ -166,18 +166,26 @@ class Request:
         assert reading is not None, "an attempt is read"
         if not reading.ended and not attempt.is_over:
             now = self._loop.time()
-            # A caller that reads slowly may never let us wait for the worker: the total deadline holds all the same.
-            if now >= attempt.total.at:
-                raise failures.timed_out(attempt.total.deadline, attempt.total.seconds)
             limit = attempt.limit(now)
+            if limit.deadline == "grace":
+                # A worker that goes on sending what nobody needs would never let us wait so long.
+                if now >= limit.at:
+                    return self._finish(attempt)
+            elif now >= attempt.total.at:
+                # A caller that reads slowly may never let us wait for the worker: the total deadline holds all the same.
+                raise failures.timed_out(attempt.total.deadline, attempt.total.seconds)
             if await reading.wait(limit.at):
                 frames = list(attempt.take(reading.take(), self._loop.time()))
                 if not attempt.is_over:
                     return frames
                 return frames + self._finish(attempt)
-            if limit.deadline != "grace":
+            if limit.deadline != "grace" and not attempt.may_stand:
                 raise failures.timed_out(limit.deadline, limit.seconds)
-        elif reading.failure is not None and not attempt.is_over and not attempt.may_stand(reading.failure):
+        elif (
+            reading.failure is not None
+            and not attempt.is_over
+            and not (reading.failure.connection_lost and attempt.may_stand)
+        ):
             raise reading.failure
         return self._finish(attempt)
 

@@ -23,6 +23,8 @@ from services.router.transport.port import WorkerFailure
 CONTEXT_LENGTH = "context_length_exceeded"
 MAX_RETRY_AFTER_MS = 60_000
 
+# Names of members that say that something went wrong, whatever else a frame holds.
+_ERRORS = frozenset({"error", "error_message", "errormessage", "exception", "fault"})
 _PASS_THROUGH = frozenset({400, 413, 422})
 _BACK_PRESSURE = frozenset({408, 429, 503})
 
@@ -67,15 +69,24 @@ def is_error(value: Any) -> bool:
     """Whether a JSON object is an error rather than a part of an answer."""
     if not isinstance(value, dict):
         return False
-    if value.get("error") is not None or value.get("object") == "error" or value.get("type") == "error":
+    if value.get("object") == "error" or value.get("type") == "error":
         return True
-    if "choices" in value or "data" in value or "usage" in value:
+    if any(name.casefold() in _ERRORS and said is not None for name, said in value.items()):
+        return True
+    choices = value.get("choices")
+    if choices:
+        return isinstance(choices, list) and any(map(_choice_failed, choices))
+    if value.get("data"):
         return False
     # No part of an answer holds these: a frame that does would tell the client of the worker's inside.
-    if value.get("detail") is not None or value.get("errors"):
-        return True
-    is_named = _number(value.get("code")) is not None or isinstance(value.get("type"), str)
-    return is_named and isinstance(value.get("message"), str)
+    return any(value.get(name) not in (None, []) for name in ("detail", "errors", "message", "msg"))
+
+
+def _choice_failed(choice: Any) -> bool:
+    if not isinstance(choice, dict):
+        return False
+    delta = choice.get("delta")
+    return choice.get("error") is not None or (isinstance(delta, dict) and delta.get("error") is not None)
 
 
 def _failure(status: int, value: Any, retry_after: str | None, safe: SafeText) -> WorkerFailure:

@@ -45,7 +45,6 @@ class FrameReader:
         failure = openai_errors.from_frame(frame, self._first, self._safe)
         if failure is not None:
             raise failure
-        self._first = False
         if b"\n" in text:
             # Insignificant white space in valid JSON; as a line end it would cut the event in two.
             text = text.replace(b"\n", b" ")
@@ -56,6 +55,8 @@ class FrameReader:
         if choices is not None and not isinstance(choices, list):
             raise invalid("a frame's choices are no list")
         content, finished = _look(choices or [], "delta")
+        # An error after the role alone is as good as one that comes first: nobody has seen anything yet.
+        self._first = self._first and not content
         if "usage" not in frame:
             return Chunk(text, content, finished)
         counts = usage.from_openai(frame["usage"])

@@ -54,7 +54,8 @@ _ABOUT_REQUEST = re.compile(
     re.IGNORECASE,
 )
 _BREAKDOWN = re.compile(
-    r"fail|exception|traceback|cuda|memory|internal|executor|assert|nullptr|crash|broken|decoupled mode", re.IGNORECASE
+    r"fail|exception|traceback|cuda|memory|cache|license|internal|executor|assert|nullptr|crash|broken|decoupled mode",
+    re.IGNORECASE,
 )
 _REQUEST_ID = re.compile(r"^\s*\[request id: [^\]]*\]\s*")
 
@@ -70,14 +71,15 @@ def refused(code: str, text: str, safe: SafeText = PLAIN) -> WorkerFailure:
     detail = f"{code or 'error without a code'}: {words}"
     if _TOO_LONG.search(words) and code in ("", "INVALID_ARGUMENT", "INTERNAL", "OUT_OF_RANGE"):
         return rejected(words, code="context_length_exceeded", detail=detail)
+    full = not code and bool(_QUEUE.search(words))
     theirs = code in ("INVALID_ARGUMENT", "OUT_OF_RANGE") or (
         not code and bool(_ABOUT_REQUEST.search(words)) and not _BREAKDOWN.search(text)
     )
-    if theirs and not _ABOUT_TENSORS.search(words):
+    if theirs and not full and not _ABOUT_TENSORS.search(words):
         return rejected(words or "the worker refused the request", detail=detail)
     if code == "TOO_LARGE" or (code == "RESOURCE_EXHAUSTED" and "larger than max" in words):
         return rejected("the request is larger than the worker takes", http_status=413, detail=detail)
-    if code in ("UNAVAILABLE", "RESOURCE_EXHAUSTED") or (not code and _QUEUE.search(words)):
+    if code in ("UNAVAILABLE", "RESOURCE_EXHAUSTED") or full:
         return WorkerFailure(
             frame_pb2.FAILURE_REASON_OVERLOADED,
             "the worker cannot take more requests now",

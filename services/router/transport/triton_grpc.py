@@ -128,6 +128,9 @@ class TritonGrpc:
                 ended = _FINAL in response.parameters and response.parameters[_FINAL].bool_param
                 if response.outputs:
                     yield outputs_of(response)
+                elif not ended:
+                    # So looks an error without a text: what is no answer and not the end either.
+                    raise refused("", "", self._safe)
         except grpc.aio.AioRpcError as error:
             raise self._failure(error) from None
         except asyncio.InvalidStateError:

@@ -69,10 +69,21 @@ class CumulativeText:
             # No detokenizer rewrites a text from its beginning: this is another text, or only what is new.
             raise invalid_response("the text so far does not begin as it began; 'text_mode' says what is sent")
         for length in range(min(len(self._given), _REWRITTEN_CHARS), _SURE_CHARS - 1, -1):
-            at = settled.rfind(self._given[-length:], 0, len(self._given) + _REWRITTEN_CHARS)
-            if at >= 0:
-                return at + length
+            ends = _ends(settled[: len(self._given) + _REWRITTEN_CHARS], self._given[-length:])
+            if ends:
+                # The text may hold the same words more than once; where they stood before is nearest.
+                return min(ends, key=lambda end: abs(end - len(self._given)))
         return len(self._given)
+
+
+def _ends(text: str, part: str) -> list[int]:
+    """Where the copies of a part end near the end of a text; none overlap."""
+    ends: list[int] = []
+    at = text.find(part, max(0, len(text) - 4 * _REWRITTEN_CHARS - len(part)))
+    while at >= 0:
+        ends.append(at + len(part))
+        at = text.find(part, at + len(part))
+    return ends
 
 
 class StopCutter:

@@ -4,7 +4,7 @@ from typing import Any
 
 from tests.fakes import scripts
 from tests.fakes.scenario import Answered, Failed, Scenario
-from tests.fakes.scripts import Close, HalfClose, Hang, Reset, Step
+from tests.fakes.scripts import Close, HalfClose, Hang, Pause, Reset, Step
 
 _WORDS = ["Hello", ", world"]
 _TWO = scripts.usage(12, 2)
@@ -180,5 +180,40 @@ SCENARIOS = (
         [*_begun("silent-later")[:-1], Hang()],
         Failed("upstream_timeout", text="Hello", says=("idle",)),
         config={"idle_timeout_s": 0.2},
+    ),
+    # What a worker goes on sending after a complete answer holds up nobody, however long it does.
+    *(
+        Scenario(
+            name,
+            ("E1",),
+            [
+                *_begun(name, _finish(name), _counts(name))[:-1],
+                *[step for _ in range(200) for step in (Pause(0.05), more)],
+                Hang(),
+            ],
+            Answered("Hello", 12, 2),
+            config={"total_timeout_s": 5},
+        )
+        for name, more in (
+            ("complete-then-comments", scripts.chunk(b": ping\n\n")),
+            ("complete-then-empty-deltas", scripts.event(scripts.delta("complete-then-empty-deltas"))),
+        )
+    ),
+    # Counts that came before the finish are the worker's last word where nothing follows.
+    *(
+        Scenario(
+            name,
+            ("E1",),
+            scripts.stream(
+                scripts.delta(name, content="Hello") | {"usage": _TWO},
+                _finish(name),
+                last,
+                done=False,
+                last_chunk=False,
+            ),
+            Answered("Hello", 12, 2),
+            config={"idle_timeout_s": 0.2},
+        )
+        for name, last in (("counted-then-reset", Reset()), ("counted-then-silent", Hang()))
     ),
 )

@@ -120,6 +120,8 @@ def _between(name: str, *events: Any, reason: str | None = "stop") -> Scenario:
 
 _ERROR = {"error": _TEXT}
 
+_INSIDE = 'Traceback (most recent call last): File "/opt/x/engine.py", line 4, at http://10.1.2.3:8000'
+
 SCENARIOS = (
     Scenario("error-first", ("E3",), scripts.stream({"error": "engine failed"}), Failed("upstream_error", status=502)),
     *(_first(f"error-{shape}-first", error) for shape, error in _SHAPES.items()),
@@ -152,4 +154,37 @@ SCENARIOS = (
     _context("context-bound-ours", True),
     _context("context-bound-ours-whole", False),
     _context_refused("context-bound-theirs"),
+    # Errors that do not say so, in the middle of an answer that then goes on as if nothing had been.
+    *(
+        Scenario(
+            f"later-{word}",
+            ("E3",),
+            scripts.stream(
+                scripts.delta(f"later-{word}", content="Hello"),
+                shape,
+                scripts.delta(f"later-{word}", finish_reason="stop"),
+                scripts.frame(f"later-{word}", choices=[], usage=scripts.usage(12, 2)),
+            ),
+            Failed("upstream_error", text="Hello", hides=("10.1.2.3", "engine.py")),
+        )
+        for word, shape in (
+            ("message-alone", {"message": _INSIDE}),
+            ("code-and-msg", {"code": 500, "msg": _INSIDE}),
+            ("exception", {"exception": _INSIDE}),
+            ("fault", {"fault": {"faultstring": _INSIDE}}),
+            ("detail-beside-no-choices", {"choices": [], "detail": _INSIDE}),
+            ("errors-beside-usage", {"errors": [_INSIDE], "usage": scripts.usage(12, 2)}),
+            ("error-in-a-choice", {"choices": [{"index": 0, "delta": {}, "error": {"message": _INSIDE}}]}),
+        )
+    ),
+    Scenario(
+        "role-then-400",
+        ("E7",),
+        scripts.stream(
+            scripts.delta("role-then-400", role="assistant", content=""),
+            {"error": {"message": "the prompt has no end", "code": 400}},
+            done=False,
+        ),
+        Failed("invalid_request_error", status=400, says=("the prompt has no end",)),
+    ),
 )

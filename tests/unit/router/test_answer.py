@@ -165,6 +165,24 @@ def test_a_choice_that_was_given_up_stays_so() -> None:
         assert not read(frames).is_complete
 
 
+def test_each_of_the_choices_that_were_asked_for_finishes() -> None:
+    usage_frame = {"choices": [], "usage": counts()}
+    for index in (7, -1):
+        frames = [choice("a", 0, "stop"), choice("b", index, "stop"), usage_frame]
+        assert isinstance(read(frames, choices=2).finish(), Incomplete)
+    # A lone choice may have any index.
+    assert isinstance(read([choice("a", 1, "stop"), usage_frame]).finish(), Complete)
+
+
+def test_counts_of_each_choice_with_its_finish_are_the_last() -> None:
+    frames = [choice("a", 0, "stop", usage=counts(10, 1)), choice("b", 1, "stop", usage=counts(10, 2))]
+    assert read(frames, choices=2).is_complete
+    early = [choice("a", 0, usage=counts(10, 1)), choice("b", 1, usage=counts(10, 2)), *frames[:0]]
+    finished = [*early, choice("", 0, "stop"), choice("", 1, "stop")]
+    assert not read(finished, choices=2).is_complete
+    assert read(finished, choices=2).may_stand
+
+
 def test_complete_means_that_nothing_can_change_any_more() -> None:
     frames = [choice(usage=counts(10, 4)), STOP, {"choices": [], "usage": counts(10, 5)}]
     assert [read(frames[:number]).is_complete for number in range(4)] == [False, False, False, True]

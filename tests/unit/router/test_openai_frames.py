@@ -201,8 +201,35 @@ def test_an_error_later_is_the_workers(frame: Any) -> None:
 
 
 def test_no_error_where_there_is_none() -> None:
-    assert read({"error": None, "choices": [], "detail": "x"}).payload is not None
-    assert read({"message": "x"}).payload is not None
+    assert (
+        read({"error": None, "choices": [{"index": 0, "delta": {"content": "x"}}], "detail": "x"}).payload is not None
+    )
+    assert read({"error": None, "choices": [], "prompt_filter_results": [{"message": "x"}]}).payload is not None
+
+
+LEAK = "at http://10.1.2.3:8000"
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        {"message": LEAK},
+        {"code": 500, "msg": LEAK},
+        {"status": "error", "message": LEAK},
+        {"error_message": LEAK},
+        {"exception": LEAK},
+        {"Error": LEAK},
+        {"fault": {"faultstring": LEAK}},
+        {"choices": [], "detail": LEAK},
+        {"choices": None, "errors": [LEAK], "usage": {"prompt_tokens": 1, "completion_tokens": 1}},
+        {"choices": [{"index": 0, "delta": {}, "error": {"message": LEAK}}]},
+        {"choices": [{"index": 0, "delta": {"error": LEAK}}]},
+    ],
+)
+def test_an_error_is_one_in_whatever_shape(frame: dict[str, Any]) -> None:
+    with pytest.raises(WorkerFailure) as failure:
+        read(frame)
+    assert "10.1.2.3" not in failure.value.message
 
 
 @pytest.mark.parametrize(

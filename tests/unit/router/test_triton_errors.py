@@ -56,6 +56,10 @@ PYBIND = (
         ("", "Streaming is only supported in decoupled mode.", UPSTREAM, True, True),
         ("", "Executor failed process requestId 7 due to the following error: must be 4", UPSTREAM, True, True),
         ("", BLS, UPSTREAM, True, True),
+        ("", "Too many requests", OVERLOADED, True, False),
+        ("", "request queue is full; max_queue_size must be larger", OVERLOADED, True, False),
+        ("", "KV cache is too small for this batch", UPSTREAM, True, True),
+        ("", "a valid license is required", UPSTREAM, True, True),
     ],
 )
 def test_refusals(code: str, text: str, reason: int, try_another: bool, counts: bool) -> None:

@@ -128,3 +128,9 @@ def test_without_an_eos_token_nothing_is_cut_or_held() -> None:
 def test_an_exact_copy_of_the_prompt_is_left_out(pieces: list[str], seen: list[str]) -> None:
     cutter = EchoCutter("the prompt")
     assert [*(cutter.read(piece) for piece in pieces), cutter.end()] == seen
+
+
+def test_a_rewritten_text_goes_on_where_it_stood() -> None:
+    text = CumulativeText()
+    assert text.read(b"aaaa bbbb") == "aaaa bbbb"
+    assert text.read(b"aaaa  bbbb bbbb") == " bbbb"
