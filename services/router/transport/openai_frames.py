@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from speedinfer.common.v1.operation_pb2 import OPERATION_EMBEDDING, Operation
+from speedinfer.common.v1.operation_pb2 import OPERATION_CHAT_COMPLETION, OPERATION_EMBEDDING, Operation
 from speedinfer.router.v1.frame_pb2 import FAILURE_REASON_INVALID_RESPONSE
 
 from services.router import json_members, usage
@@ -90,7 +90,12 @@ def read_whole(text: bytes, model: str, operation: Operation.ValueType, safe: Sa
     if not isinstance(parts, list):
         raise invalid("the answer is not of the kind that was asked for")
     if operation == OPERATION_EMBEDDING:
-        return Chunk(text, content=bool(parts), usage=counts)
+        if not parts or not all(isinstance(each, dict) for each in parts):
+            raise invalid("no embedding, or one that is no object")
+        return Chunk(text, content=True, usage=counts)
+    kind, name = (dict, "message") if operation == OPERATION_CHAT_COMPLETION else (str, "text")
+    if not all(isinstance(each, dict) and isinstance(each.get(name), kind) for each in parts):
+        raise invalid(f"a choice without its {name}")
     content, finished = _look(parts, "message")
     return Chunk(text, content, finished, usage=counts)
 
@@ -105,6 +110,9 @@ def _object(text: bytes) -> dict[str, Any]:
         value = json_members.parse(text)
     except json_members.NotJson:
         raise invalid("not JSON") from None
+    if isinstance(value, list) and len(value) == 1 and openai_errors.is_error(value[0]):
+        # Some servers put their errors into a list.
+        value = value[0]
     if not isinstance(value, dict):
         raise invalid("no JSON object")
     return value

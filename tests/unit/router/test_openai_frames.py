@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from speedinfer.common.v1.operation_pb2 import OPERATION_CHAT_COMPLETION, OPERATION_EMBEDDING
+from speedinfer.common.v1.operation_pb2 import OPERATION_CHAT_COMPLETION, OPERATION_COMPLETION, OPERATION_EMBEDDING
 from speedinfer.router.v1.frame_pb2 import (
     FAILURE_REASON_INVALID_RESPONSE,
     FAILURE_REASON_OVERLOADED,
@@ -295,3 +295,26 @@ def test_replacing_members_is_what_it_says(
     for span in json_members.spans(text):
         assert json.loads(text[span.value : span.end]) == value[span.name]
     assert json_members.replace(text, {}) == text
+
+
+@pytest.mark.parametrize(
+    ("operation", "answer"),
+    [
+        (OPERATION_EMBEDDING, {"data": []}),
+        (OPERATION_EMBEDDING, {"data": [None]}),
+        (OPERATION_CHAT_COMPLETION, {"choices": [{"index": 0, "text": "x", "finish_reason": "stop"}]}),
+        (OPERATION_CHAT_COMPLETION, {"choices": [{"index": 0, "message": "x", "finish_reason": "stop"}]}),
+        (OPERATION_COMPLETION, {"choices": [{"index": 0, "message": {"content": "x"}, "finish_reason": "stop"}]}),
+    ],
+)
+def test_a_whole_answer_is_of_the_kind_that_was_asked_for(operation: Any, answer: dict[str, Any]) -> None:
+    text = json.dumps(answer | {"usage": {"prompt_tokens": 1, "completion_tokens": 1}}).encode()
+    with pytest.raises(WorkerFailure) as failure:
+        read_whole(text, "m", operation)
+    assert failure.value.reason == FAILURE_REASON_INVALID_RESPONSE
+
+
+def test_an_error_in_a_list_is_one() -> None:
+    with pytest.raises(WorkerFailure) as failure:
+        read([{"error": {"message": "too long for me", "code": 400}}])
+    assert (failure.value.reason, failure.value.message) == (FAILURE_REASON_REJECTED, "too long for me")
