@@ -47,8 +47,12 @@ class RawCall:
             if self._receive_bytes is not None:
                 # Before connecting, or the window has been told already.
                 own.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_bytes)
-            await asyncio.get_running_loop().sock_connect(own, (self._host, self._port))
-            self._reader, self._writer = await asyncio.open_connection(sock=own, limit=BUFFER_BYTES)
+            try:
+                await asyncio.get_running_loop().sock_connect(own, (self._host, self._port))
+                self._reader, self._writer = await asyncio.open_connection(sock=own, limit=BUFFER_BYTES)
+            except BaseException:
+                own.close()
+                raise
         head = (
             f"POST /v1/chat/completions HTTP/1.1\r\nHost: {self._host}\r\nAuthorization: Bearer {self._key}\r\n"
             f"Content-Type: application/json\r\nContent-Length: {len(self._body)}\r\n\r\n"
