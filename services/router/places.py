@@ -73,6 +73,10 @@ class Places:
         if request_id in self._kept:
             raise InvalidArgument("this request has a place already", field="context.request_id")
         place = await self._hold(model, needs, party, wait_s)
+        if request_id in self._kept:
+            # Asked for twice at once: the one that came first stays, or its slot would never be given back.
+            place.give_back()
+            raise InvalidArgument("this request has a place already", field="context.request_id")
         self._kept[request_id] = place
         return place
 

@@ -218,6 +218,27 @@ async def test_one_request_keeps_one_place(tmp_path: Path) -> None:
         await gateway.until_free()
 
 
+async def test_one_request_that_waits_twice_keeps_one_place(tmp_path: Path) -> None:
+    async with one_worker(tmp_path) as gateway:
+        first = Hold(gateway)
+        await first.worker_id()
+        request = inference_pb2.HoldPlaceRequest(
+            context=context_pb2.RequestContext(request_id=ids.uuid7()), model=MODEL, party="a"
+        )
+        calls = [gateway.inference.HoldPlace(request) for _ in range(2)]
+        reads = [asyncio.ensure_future(call.read()) for call in calls]
+        await until_waiting(gateway, 2)
+        await first.end()
+        done, _ = await asyncio.wait(reads, return_when=asyncio.FIRST_COMPLETED, timeout=5)
+        await gateway.register(gateway.worker().registration.endpoint, config={"max_concurrency": 2})
+        outcomes = await asyncio.gather(*reads, return_exceptions=True)
+        assert len(done) == 1
+        assert [isinstance(outcome, grpc.aio.AioRpcError) for outcome in outcomes].count(True) == 1
+        for call in calls:
+            call.cancel()
+        await gateway.until_free()
+
+
 async def test_a_drain_lets_nobody_wait(tmp_path: Path) -> None:
     async with one_worker(tmp_path) as gateway:
         first, second = Hold(gateway), Hold(gateway)
