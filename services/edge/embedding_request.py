@@ -42,7 +42,7 @@ def check(body: dict[str, Any], members: dict[str, bytes], bounds: Bounds) -> In
         members=openai_request.passed_on(body, members),
         prompt=size,
         output_limit=None,
-        choices=1,
+        choices=inputs,
         sequences=1,
         needs=tuple(needs),
     )

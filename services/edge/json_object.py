@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import orjson
 
+from services.common import json_members
 from services.edge.openai_errors import Refused, invalid
 
 MAX_MEMBERS = 1024
@@ -66,23 +67,19 @@ def members_of(text: bytes) -> dict[str, bytes]:
         return {name: bytes(raw) for name, raw in _MEMBERS.decode(text).items()}
     except (msgspec.DecodeError, RecursionError):
         pass
-    # A worker may escape half a surrogate pair: JSON, but not for the strict parser. Written anew, the escape stays.
+    # A worker may escape half a surrogate pair: JSON, but not for the strict parser. Its members are cut out of the text.
     try:
-        values = json.loads(text.decode(), parse_constant=_refuse_constant)
-    except (ValueError, RecursionError):
-        raise ValueError("not a JSON object") from None
-    if not isinstance(values, dict):
+        is_object = isinstance(json_members.parse(text), dict)
+    except json_members.NotJson:
+        is_object = False
+    if not is_object:
         raise ValueError("not a JSON object")
-    return {name: json.dumps(value, separators=(",", ":")).encode() for name, value in values.items()}
+    return {span.name: text[span.value : span.end] for span in json_members.spans(text)}
 
 
 def join(members: Mapping[str, bytes]) -> bytes:
     """The object that has these members."""
     return b"{" + b",".join(json.dumps(name).encode() + b":" + text for name, text in members.items()) + b"}"
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")
 
 
 def _bound_values(body: bytes) -> None:

@@ -11,7 +11,7 @@ import orjson
 from speedinfer.common.v1.operation_pb2 import Operation
 from speedinfer.common.v1.usage_pb2 import Usage
 
-from services.common import money
+from services.common import json_members, money
 from services.edge import json_object
 
 _EMPTY_CHOICE = {
@@ -47,17 +47,14 @@ def whole_answer(body: bytes, usage: Usage, cost_nanos: int | None) -> bytes:
     members = json_object.members_of(body)
     old = members.get("usage", b"")
     new = usage_object(old if old.startswith(b"{") else b"{}", usage, cost_nanos)
-    # The parser does not say where a member stands. Its text is looked for from the end, and the place is right if the
-    # result reads as it should.
-    at = body.rfind(old) if old else -1
-    while at >= 0:
-        if _BEFORE_USAGE.search(body, max(0, at - 64), at):
-            spliced = body[:at] + new + body[at + len(old) :]
-            if json_object.members_of(spliced).get("usage") == new:
-                return spliced
-        at = body.rfind(old, 0, at)
-    members["usage"] = new
-    return json_object.join(members)
+    # The parser does not say where a member stands. The name is looked for from the end, and the place is right if the
+    # result reads as it should. A name that stands there twice may be the same object's, which then gets one of them.
+    at = body.rfind(old) if old and body.count(b'"usage"') == 1 else -1
+    if at >= 0 and _BEFORE_USAGE.search(body, max(0, at - 64), at):
+        spliced = body[:at] + new + body[at + len(old) :]
+        if json_object.members_of(spliced).get("usage") == new:
+            return spliced
+    return json_members.replace(body, {"usage": new})
 
 
 def usage_object(text: bytes, usage: Usage, cost_nanos: int | None) -> bytes:

@@ -15,7 +15,8 @@ from speedinfer.router.v1.frame_pb2 import (
     FailureReason,
 )
 
-from services.router import json_members, usage
+from services.common import json_members
+from services.router import usage
 from services.router.transport.port import Chunk
 from services.router.usage import Usage
 

@@ -20,7 +20,8 @@ from services.router.places import Places
 from services.router.transport.port import WorkerFailure
 
 _OPERATIONS = frozenset({OPERATION_CHAT_COMPLETION, OPERATION_COMPLETION, OPERATION_EMBEDDING})
-MAX_CHOICES = 1024
+# Also the inputs of one embedding request, which are a few thousand.
+MAX_CHOICES = 4096
 
 
 class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):

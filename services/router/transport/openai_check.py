@@ -28,8 +28,7 @@ from speedinfer.router.v1.frame_pb2 import (
     FAILURE_REASON_USAGE_MISSING,
 )
 
-from services.common import ids
-from services.router import json_members
+from services.common import ids, json_members
 from services.router.answer import Answer, Incomplete
 from services.router.transport.openai_config import OpenAiConfig
 from services.router.transport.openai_connection import Connection, read_bounded

@@ -16,7 +16,7 @@ from speedinfer.router.v1.frame_pb2 import (
     FAILURE_REASON_UPSTREAM,
 )
 
-from services.router.json_members import NotJson, parse, unmarked
+from services.common.json_members import NotJson, parse, unmarked
 from services.router.safe_text import PLAIN, SafeText
 from services.router.transport.port import WorkerFailure
 

@@ -14,7 +14,7 @@ from speedinfer.common.v1.operation_pb2 import (
     Operation,
 )
 
-from services.router.json_members import NotJson, parse
+from services.common.json_members import NotJson, parse
 
 _SAMPLING = frozenset({
     "frequency_penalty", "logit_bias", "logprobs", "n", "presence_penalty", "seed", "stop", "temperature", "top_p",

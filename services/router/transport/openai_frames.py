@@ -8,10 +8,16 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from speedinfer.common.v1.operation_pb2 import OPERATION_CHAT_COMPLETION, OPERATION_EMBEDDING, Operation
+from speedinfer.common.v1.operation_pb2 import (
+    OPERATION_CHAT_COMPLETION,
+    OPERATION_COMPLETION,
+    OPERATION_EMBEDDING,
+    Operation,
+)
 from speedinfer.router.v1.frame_pb2 import FAILURE_REASON_INVALID_RESPONSE
 
-from services.router import json_members, usage
+from services.common import json_members
+from services.router import usage
 from services.router.safe_text import PLAIN, SafeText
 from services.router.transport import openai_errors
 from services.router.transport.port import Chunk, WorkerFailure
@@ -22,6 +28,11 @@ DONE = b"[DONE]"
 _CONTENT = ("content", "tool_calls", "reasoning_content", "reasoning", "refusal", "function_call", "audio")
 # Workers name what they think aloud in many ways.
 _CONTENT_PREFIXES = ("reasoning", "thinking")
+# In the choices of a stream: the part that the operation's clients read, its type, and parts that only others' do.
+_PARTS: Mapping[Operation.ValueType, tuple[str, type, tuple[str, ...]]] = {
+    OPERATION_CHAT_COMPLETION: ("delta", dict, ("message", "text")),
+    OPERATION_COMPLETION: ("text", str, ("message", "delta")),
+}
 _NOTHING: Mapping[int, str] = {}
 # A frame without choices that holds nothing else is about usage alone.
 _USAGE_AND_IDENTITY = frozenset({
@@ -32,8 +43,9 @@ _USAGE_AND_IDENTITY = frozenset({
 class FrameReader:
     """Reads the frames of one stream."""
 
-    def __init__(self, model: str, safe: SafeText = PLAIN) -> None:
+    def __init__(self, model: str, operation: Operation.ValueType, safe: SafeText = PLAIN) -> None:
         self._model = model
+        self._part, self._kind, self._foreign = _PARTS[operation]
         self._safe = safe
         self._model_json = json.dumps(model).encode()
         self._first = True
@@ -55,6 +67,13 @@ class FrameReader:
         if choices is not None and not isinstance(choices, list):
             raise invalid("a frame's choices are no list")
         content, finished = _look(choices or [], "delta")
+        for choice in choices or ():
+            part = choice.get(self._part)
+            # What a client of this route does not read may not be charged to it.
+            if not isinstance(part, self._kind) and (
+                part is not None or any(choice.get(name) is not None for name in self._foreign)
+            ):
+                raise invalid(f"a choice without its {self._part}")
         # An error after the role alone is as good as one that comes first: nobody has seen anything yet.
         self._first = self._first and not content
         if "usage" not in frame:
@@ -75,8 +94,11 @@ class FrameReader:
         return openai_errors.from_event(data, self._first, self._safe)
 
 
-def read_whole(text: bytes, model: str, operation: Operation.ValueType, safe: SafeText = PLAIN) -> Chunk:
-    """The chunk that a whole answer is. WorkerFailure if it is an error or no answer at all."""
+def read_whole(
+    text: bytes, model: str, operation: Operation.ValueType, choices: int = 1, safe: SafeText = PLAIN
+) -> Chunk:
+    """The chunk that a whole answer is; `choices`: how many vectors an embedding has. WorkerFailure if it is an error or no
+    answer at all."""
     text = json_members.unmarked(text)
     answer = _object(text)
     failure = openai_errors.from_frame(answer, True, safe)
@@ -90,8 +112,10 @@ def read_whole(text: bytes, model: str, operation: Operation.ValueType, safe: Sa
     if not isinstance(parts, list):
         raise invalid("the answer is not of the kind that was asked for")
     if operation == OPERATION_EMBEDDING:
-        if not parts or not all(isinstance(each, dict) for each in parts):
-            raise invalid("no embedding, or one that is no object")
+        if not all(isinstance(each, dict) and each.get("embedding") for each in parts):
+            raise invalid("an embedding without its vector")
+        if len(parts) != choices:
+            raise invalid("not one embedding for each input")
         return Chunk(text, content=True, usage=counts)
     kind, name = (dict, "message") if operation == OPERATION_CHAT_COMPLETION else (str, "text")
     if not all(isinstance(each, dict) and isinstance(each.get(name), kind) for each in parts):

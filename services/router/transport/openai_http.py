@@ -89,14 +89,14 @@ class OpenAiTransport:
                 _expect(response, streaming=False)
                 yield Accepted(ignored)
                 text = await read_bounded(response, self._limits.max_answer_bytes)
-                yield openai_frames.read_whole(text, dispatch.model, dispatch.operation, self._safe)
+                yield openai_frames.read_whole(text, dispatch.model, dispatch.operation, dispatch.choices, self._safe)
                 return
             if response.content_type == "application/json" and "Content-Type" in response.headers:
                 # Some servers answer an error so, with a success status; anything else is no stream.
                 await self._refuse_whole(response)
             _expect(response, streaming=True)
             yield Accepted(ignored)
-            reader = _StreamReader(dispatch.model, self._limits.max_line_bytes, self._safe)
+            reader = _StreamReader(dispatch, self._limits.max_line_bytes, self._safe)
             while data := await response.content.readany():
                 for event in reader.feed(data):
                     yield event
@@ -106,16 +106,16 @@ class OpenAiTransport:
     async def _refuse_whole(self, response: aiohttp.ClientResponse) -> None:
         text = await read_bounded(response, self._limits.max_answer_bytes)
         # An error is raised by the reading itself.
-        openai_frames.FrameReader("", self._safe).read(text)
+        openai_frames.FrameReader("", OPERATION_CHAT_COMPLETION, self._safe).read(text)
         raise openai_frames.invalid("a whole answer where a stream was asked for")
 
 
 class _StreamReader:
     """Bytes of a stream -> its events."""
 
-    def __init__(self, model: str, max_line_bytes: int, safe: SafeText) -> None:
+    def __init__(self, dispatch: Dispatch, max_line_bytes: int, safe: SafeText) -> None:
         self._parser = SseParser(max_line_bytes)
-        self._frames = openai_frames.FrameReader(model, safe)
+        self._frames = openai_frames.FrameReader(dispatch.model, dispatch.operation, safe)
 
     def feed(self, data: bytes) -> Iterator[Event]:
         """What `data` completes; bytes that complete nothing still show that the worker is alive."""

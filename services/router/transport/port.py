@@ -52,6 +52,7 @@ class Dispatch:
     members: Sequence[tuple[str, bytes]]
     # None: send no limit (embeddings, or the second try after a context-length refusal).
     output_limit: int | None
+    # How many choices a complete answer has; embeddings: how many vectors.
     choices: int = 1
     traceparent: str = ""
     tracestate: str = ""

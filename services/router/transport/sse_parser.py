@@ -1,12 +1,15 @@
 """The grammar of server-sent events: bytes in, events out. Pure; the OpenAI transport imports it.
 
 Right for every split of the bytes, with CR, LF or CRLF. Comments and the fields `id` and `retry` yield nothing.
+Beside the standard's letter: an event named `error` is one without data, too, since a worker that says so says enough; and
+llama.cpp's old servers write their errors as a field `error`, which is an event of that name.
 Invariant: what is held is at most one line and one event, each below the bound.
 """
 
 from typing import NamedTuple
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_ERROR = b"error"
 
 
 class SseEvent(NamedTuple):
@@ -86,8 +89,10 @@ class SseParser:
                 data = self._data[0] if len(self._data) == 1 else b"\n".join(self._data)
                 self._data = []
                 self._data_bytes = 0
-                if data:
+                if data or self._name == _ERROR:
                     events.append(SseEvent(data, self._name))
+            elif self._name == _ERROR:
+                events.append(SseEvent(b"", _ERROR))
             self._name = b""
         elif line.startswith(b"data"):
             value = line[4:]
@@ -95,12 +100,18 @@ class SseParser:
                 value = value[2:] if value[1:2] == b" " else value[1:]
             elif value:
                 return  # another field, whose name only begins so
-            self._data_bytes += len(value) + 1
-            if self._data_bytes > self._max:
-                raise LineTooLong
-            self._data.append(value)
+            self._add(value)
         elif line.startswith(b"event:"):
             self._name = line[6:].removeprefix(b" ")
         elif line == b"event":
             # Without a colon a field is empty.
             self._name = b""
+        elif line.startswith(b"error:"):
+            self._name = _ERROR
+            self._add(line[6:].removeprefix(b" "))
+
+    def _add(self, value: bytes) -> None:
+        self._data_bytes += len(value) + 1
+        if self._data_bytes > self._max:
+            raise LineTooLong
+        self._data.append(value)

@@ -1,7 +1,8 @@
 """An event stream read by the letter of the WHATWG's rules, all at once: what the product's parser is compared with.
 
-The gateway's own rules beside the letter: an event without data is none, the end of the stream ends its last event, and a line
-or the data of one event over the bound ends the reading.
+The gateway's own rules beside the letter: an event without data is none unless its name is `error`; a field `error` is data
+and names its event so; the end of the stream ends its last event; and a line or the data of one event over the bound ends the
+reading.
 """
 
 import re
@@ -30,15 +31,16 @@ def read(stream: bytes, max_line_bytes: int) -> list[tuple[bytes, bytes]]:
             line = line[3:]
         if line == b"":
             joined = b"\n".join(data)
-            if joined:
+            if joined or name == b"error":
                 events.append((name, joined))
             name, data = b"", []
             continue
         field, _, value = line.partition(b":")
         if value.startswith(b" "):
             value = value[1:]
-        if field == b"data":
+        if field == b"data" or line.startswith(b"error:"):
             data.append(value)
+            name = name if field == b"data" else field
             if sum(len(each) + 1 for each in data) > max_line_bytes:
                 raise OverBound(events)
         elif field == b"event":

@@ -68,7 +68,7 @@ def check(data: bytes) -> None:
     choices = Choices(data)
     ledger = Ledger(choices.below(3) + 1)
     answer = Answer(OPERATION_CHAT_COMPLETION, True, ledger.choices)
-    reader = FrameReader(MODEL)
+    reader = FrameReader(MODEL, OPERATION_CHAT_COMPLETION)
     sent = 0
     while choices.more and sent < MAX_FRAMES:
         frame, is_error = _frame(choices, ledger)

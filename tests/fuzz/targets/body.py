@@ -98,11 +98,12 @@ def _check_taken(request: InferenceRequest, body: Any) -> None:
     relayed = {name: json_text.value(text) for name, text in request.members}
     assert len(relayed) == len(request.members), "a member goes on twice"
     assert relayed == {name: value for name, value in body.items() if value is not None and name not in OURS}
-    assert 1 <= request.choices <= request.sequences
     limits = [body[name] for name in ("max_tokens", "max_completion_tokens") if body.get(name) is not None]
     if request.operation == 3:
         assert request.output_limit is None
+        assert request.choices == request.prompt.inputs >= 1
     else:
+        assert 1 <= request.choices <= request.sequences
         assert all(type(number) is int for number in (*limits, body.get("n") or 1)), "a number that is none was taken"
         assert request.output_limit == (min(limits) if limits else None)
         assert request.output_limit is None or request.output_limit >= 1

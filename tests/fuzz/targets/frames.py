@@ -14,7 +14,7 @@ from tests.fuzz.choices import Choices
 from tests.fuzz.oracles import counts, json_text
 
 INSTRUMENTED = (
-    "services.router.json_members",
+    "services.common.json_members",
     "services.router.usage",
     "services.router.transport.openai_frames",
     "services.router.transport.openai_errors",
@@ -74,7 +74,7 @@ def _choice(choices: Choices) -> Any:
 def _check_frame(text: bytes) -> None:
     parsed = _parsed(text)
     try:
-        chunk = FrameReader(PUBLIC).read(text)
+        chunk = FrameReader(PUBLIC, OPERATION_CHAT_COMPLETION).read(text)
     except WorkerFailure:
         return
     assert isinstance(parsed, dict), "what is no JSON object was taken as a frame"
@@ -134,7 +134,10 @@ def _with_model(text: bytes, parsed: dict[str, Any]) -> list[tuple[str, str]]:
     members = json_text.members(text)
     if not isinstance(parsed.get("model"), str) or parsed["model"] == PUBLIC:
         return members
-    return [(name, json.dumps(PUBLIC) if name == "model" else written) for name, written in members]
+    # A name that is written anew stands once, in its first place.
+    first = [name for name, _ in members].index("model")
+    public = (members[first][0], json.dumps(PUBLIC))
+    return [public if at == first else each for at, each in enumerate(members) if at == first or each[0] != "model"]
 
 
 def _check_counts(chunk: Chunk, parsed: dict[str, Any]) -> None:

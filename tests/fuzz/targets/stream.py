@@ -2,15 +2,18 @@
 WorkerFailure is raised; and the last word is the standard's: what the events of the stream are, one by one, is what is read.
 """
 
+from speedinfer.common.v1.operation_pb2 import OPERATION_CHAT_COMPLETION
+
 from services.router.safe_text import PLAIN
 from services.router.transport.openai_frames import DONE, FrameReader
 from services.router.transport.openai_http import _StreamReader
-from services.router.transport.port import Activity, Done, Event, WorkerFailure
+from services.router.transport.port import Activity, Dispatch, Done, Event, WorkerFailure
 from tests.fuzz.choices import Choices
 from tests.fuzz.oracles import event_stream
 
 INSTRUMENTED = ("services.router.transport.openai_http", "services.router.transport.sse_parser")
 MODEL = "acme/model-1"
+DISPATCH = Dispatch("r", 1, OPERATION_CHAT_COMPLETION, MODEL, True, (), None)
 
 # What was read, and how it ended: empty for well.
 Reading = tuple[list[Event], str]
@@ -32,7 +35,7 @@ def check(data: bytes) -> None:
 
 
 def _read(parts: list[bytes], bound: int) -> Reading:
-    reader = _StreamReader(MODEL, bound, PLAIN)
+    reader = _StreamReader(DISPATCH, bound, PLAIN)
     events: list[Event] = []
     try:
         for part in parts:
@@ -58,7 +61,7 @@ def _by_the_standard(text: bytes, bound: int) -> Reading | None:
         return None
     if not text.endswith((b"\n\n", b"\r\r", b"\r\n\r\n")):
         return None
-    reader = FrameReader(MODEL)
+    reader = FrameReader(MODEL, OPERATION_CHAT_COMPLETION)
     events: list[Event] = []
     try:
         for name, data in listed:

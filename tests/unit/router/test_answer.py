@@ -34,7 +34,7 @@ STOP = choice("", reason="stop")
 
 def read(frames: list[dict[str, Any]], choices: int = 1) -> Answer:
     """An answer that consists of these frames."""
-    reader = FrameReader("m")
+    reader = FrameReader("m", OPERATION_CHAT_COMPLETION)
     answer = Answer(OPERATION_CHAT_COMPLETION, True, choices)
     for frame in frames:
         answer.take(reader.read(json.dumps(frame).encode()))
@@ -192,7 +192,7 @@ def test_complete_means_that_nothing_can_change_any_more() -> None:
 def test_the_workers_own_usage_frame_is_kept_as_it_is() -> None:
     text = b'{ "model":"m",  "choices":[], "usage":{"prompt_tokens":1,"completion_tokens":2,"x":[1 ,2]} }'
     answer = read([choice(), STOP])
-    answer.take(FrameReader("m").read(text))
+    answer.take(FrameReader("m", OPERATION_CHAT_COMPLETION).read(text))
     verdict = answer.finish()
     assert isinstance(verdict, Complete)
     assert verdict.usage_frame == text

@@ -14,7 +14,7 @@ from speedinfer.router.v1.frame_pb2 import (
     FAILURE_REASON_UPSTREAM,
 )
 
-from services.router import json_members
+from services.common import json_members
 from services.router.transport.openai_frames import FrameReader, read_whole
 from services.router.transport.port import WorkerFailure
 from services.router.usage import Usage
@@ -22,7 +22,9 @@ from services.router.usage import Usage
 
 def read(frame: Any, model: str = "m") -> Any:
     """The chunk of one frame, given as a value or as text."""
-    return FrameReader(model).read(frame if isinstance(frame, bytes) else json.dumps(frame).encode())
+    return FrameReader(model, OPERATION_CHAT_COMPLETION).read(
+        frame if isinstance(frame, bytes) else json.dumps(frame).encode()
+    )
 
 
 def with_delta(delta: Any, **more: Any) -> dict[str, Any]:
@@ -41,13 +43,11 @@ def with_delta(delta: Any, **more: Any) -> dict[str, Any]:
         (with_delta({"refusal": "no"}), True),
         (with_delta({"tool_calls": [{"index": 0}]}), True),
         (with_delta({"function_call": {"name": "f"}}), True),
-        ({"choices": [{"index": 0, "text": "x"}]}, True),
         (with_delta({"role": "assistant"}), False),
         (with_delta({"role": "assistant", "content": ""}), False),
         (with_delta({"role": "assistant", "content": None, "tool_calls": [], "refusal": None}), False),
         (with_delta({}), False),
         (with_delta(None), False),
-        ({"choices": [{"index": 0, "text": ""}]}, False),
         ({"choices": []}, False),
         ({}, False),
         ({"choices": [{"index": 0, "delta": {}}, {"index": 1, "delta": {"content": "x"}}]}, True),
@@ -192,7 +192,7 @@ def test_an_error_as_the_first_event_has_its_codes_meaning(frame: Any, reason: A
 
 @pytest.mark.parametrize("frame", [row[0] for row in ERRORS])
 def test_an_error_later_is_the_workers(frame: Any) -> None:
-    reader = FrameReader("m")
+    reader = FrameReader("m", OPERATION_CHAT_COMPLETION)
     reader.read(json.dumps(with_delta({"content": "x"})).encode())
     with pytest.raises(WorkerFailure) as failure:
         reader.read(json.dumps(frame).encode())
@@ -244,7 +244,7 @@ def test_an_error_is_one_in_whatever_shape(frame: dict[str, Any]) -> None:
     ],
 )
 def test_an_event_that_is_named_an_error_is_one(data: bytes, reason: Any) -> None:
-    reader = FrameReader("m")
+    reader = FrameReader("m", OPERATION_CHAT_COMPLETION)
     failure = reader.read_error(data)
     assert failure.reason == reason
     assert "died" not in failure.message
@@ -302,6 +302,8 @@ def test_replacing_members_is_what_it_says(
     [
         (OPERATION_EMBEDDING, {"data": []}),
         (OPERATION_EMBEDDING, {"data": [None]}),
+        (OPERATION_EMBEDDING, {"data": [{"index": 0, "embedding": []}]}),
+        (OPERATION_EMBEDDING, {"data": [{"index": 0, "embedding": [0.5]}, {"index": 1, "embedding": [0.5]}]}),
         (OPERATION_CHAT_COMPLETION, {"choices": [{"index": 0, "text": "x", "finish_reason": "stop"}]}),
         (OPERATION_CHAT_COMPLETION, {"choices": [{"index": 0, "message": "x", "finish_reason": "stop"}]}),
         (OPERATION_COMPLETION, {"choices": [{"index": 0, "message": {"content": "x"}, "finish_reason": "stop"}]}),
@@ -312,6 +314,25 @@ def test_a_whole_answer_is_of_the_kind_that_was_asked_for(operation: Any, answer
     with pytest.raises(WorkerFailure) as failure:
         read_whole(text, "m", operation)
     assert failure.value.reason == FAILURE_REASON_INVALID_RESPONSE
+
+
+def test_a_stream_is_of_the_kind_that_was_asked_for() -> None:
+    frames: list[tuple[Any, dict[str, Any]]] = [
+        (OPERATION_CHAT_COMPLETION, {"text": "x"}),
+        (OPERATION_CHAT_COMPLETION, {"message": {"content": "x"}}),
+        (OPERATION_CHAT_COMPLETION, {"delta": "x"}),
+        (OPERATION_COMPLETION, {"delta": {"content": "x"}}),
+        (OPERATION_COMPLETION, {"text": ["x"]}),
+    ]
+    for operation, choice in frames:
+        with pytest.raises(WorkerFailure) as failure:
+            FrameReader("m", operation).read(json.dumps({"choices": [choice]}).encode())
+        assert failure.value.reason == FAILURE_REASON_INVALID_RESPONSE
+    # A choice that is only about its end is of either kind.
+    for operation in (OPERATION_CHAT_COMPLETION, OPERATION_COMPLETION):
+        chunk = FrameReader("m", operation).read(b'{"choices":[{"index":0,"finish_reason":"stop"}]}')
+        assert chunk.finished == {0: "stop"}
+    assert FrameReader("m", OPERATION_COMPLETION).read(b'{"choices":[{"text":"x","delta":{}}]}').content
 
 
 def test_an_error_in_a_list_is_one() -> None:

@@ -145,3 +145,22 @@ def test_the_end_of_the_stream_completes_no_event_over_the_bound() -> None:
     assert parser.feed(b"data: " + b"x" * 40 + b"\ndata: " + b"y" * 40) == []
     with pytest.raises(LineTooLong):
         parser.finish()
+
+
+@pytest.mark.parametrize(
+    ("text", "data"),
+    [
+        (b"error: {}\n\n", b"{}"),
+        (b"error:\r\n\r\n", b""),
+        (b"event: error\n\n", b""),
+        (b"event: error\ndata:\n\n", b""),
+        (b"event: error", b""),
+        (b"errors: 1\n\n", None),
+        (b"error\n\n", None),
+        (b"event: x\n\n", None),
+    ],
+)
+def test_an_error_is_one_in_its_own_field_and_without_data(text: bytes, data: bytes | None) -> None:
+    expected = [] if data is None else [(data, b"error")]
+    assert [(event.data, event.name) for event in read_events([text])] == expected
+    assert [(found, name) for name, found in event_stream.read(text, 1024)] == expected

@@ -98,7 +98,7 @@ class GenerateItem(_message.Message):
     output_limit_is_ours: _builtins.bool
     """The client gave no limit, the gateway did. A worker's 400 about context length is then tried once more without it."""
     choices: _builtins.int
-    """How many choices a complete answer has (`n`)."""
+    """How many choices a complete answer has (`n`); for embeddings, how many inputs there are, and so vectors."""
     @_builtins.property
     def context(self) -> _context_pb2.RequestContext:
         """Id, remaining time and trace."""

@@ -1,4 +1,4 @@
-"""The top-level members of a JSON object, found and changed in its own text. Pure; anything in the router may import it.
+"""The top-level members of a JSON object, found and changed in its own text. Pure; the edge and the router import it.
 
 What a worker wrote is relayed byte for byte, so a member is taken out or given another value by cutting the text, never by
 writing the object anew. The text must already be known to be valid JSON: nothing is checked here.
@@ -95,16 +95,21 @@ def _span(text: bytes, key: re.Match[bytes], colon: int, end: int) -> Span:
 
 
 def replace(text: bytes, values: Mapping[str, bytes | None]) -> bytes:
-    """The object with other values for some members: None takes a member out, a name that is not there is added last."""
+    """The object with other values for some members: None takes a member out, a name that is not there is added last.
+
+    A name that gets another value and stands there twice stands once in the result: two readers might take different ones.
+    """
     members = spans(text)
     added = {name: value for name, value in values.items() if value is not None}
+    written: set[str] = set()
     opening = text.index(b"{") + 1
     parts = [text[: members[0].start] if members else text[:opening]]
     for index, member in enumerate(members):
         added.pop(member.name, None)
         value = values.get(member.name, text[member.value : member.end])
-        if value is None:
+        if value is None or (member.name in written and member.name in values):
             continue
+        written.add(member.name)
         # The comma and the white space before a member are its own, so that what stays keeps its looks.
         comma = text[members[index - 1].end : member.start] if len(parts) > 1 else b""
         parts.append(comma + text[member.start : member.value] + value)
