@@ -1,10 +1,13 @@
 """One stage for all fault tests; each test has a customer of its own."""
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
+import httpx
 import pytest
 
-from tests.harness.stage import Customer, Stage
+from tests.faults.well import WELL
+from tests.harness.reservations import reservations
+from tests.harness.stage import CREDIT, Customer, Stage
 
 
 @pytest.fixture(scope="session")
@@ -18,3 +21,26 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 def customer(stage: Stage) -> Customer:
     """A new account with USD 10."""
     return stage.customer()
+
+
+@pytest.fixture(scope="module")
+def asker(stage: Stage) -> Customer:
+    """One customer for a whole file."""
+    return stage.customer()
+
+
+@pytest.fixture
+async def http(stage: Stage, asker: Customer) -> AsyncIterator[httpx.AsyncClient]:
+    """A client with the asker's key."""
+    headers = {"authorization": f"Bearer {asker.key}"}
+    async with httpx.AsyncClient(base_url=stage.product.base_url, headers=headers, timeout=60) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def untouched(stage: Stage, asker: Customer) -> Iterator[None]:
+    """Whatever the asker sends in a file: nothing is reserved and nothing dispatched, though the worker would answer well."""
+    stage.play(WELL)
+    yield
+    assert stage.product.balance(asker.account_id)["balance"] == f"{CREDIT}.000000000"
+    assert reservations(stage.product, asker.account_id) == []

@@ -5,54 +5,24 @@ import gzip
 import json
 import zlib
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.fakes import scripts
-from tests.fakes.scenario import Answered
-from tests.fakes.scenarios import table
-from tests.harness.reservations import reservations
-from tests.harness.stage import CREDIT, MODEL, Customer, Stage
+from tests.faults.well import WELL
+from tests.harness.stage import MODEL, Customer, Stage
 
 CHAT = "/chat/completions"
 JSON = {"content-type": "application/json"}
 GOOD: dict[str, Any] = {"model": MODEL, "messages": [{"role": "user", "content": "Say hello."}]}
 TEXT = json.dumps(GOOD).encode()
-WELL = replace(
-    table.ALL["good"],
-    script=[scripts.json_answer(scripts.chat_whole("good", "Hello", scripts.usage(12, 2)))],
-    stream=False,
-    outcome=Answered("Hello", 12, 2),
-)
+pytestmark = pytest.mark.usefixtures("untouched")
 
 
 def member(text: bytes) -> bytes:
     """A good body with one more member, whose value is `text`."""
     return TEXT[:-1] + b',"odd":' + text + b"}"
-
-
-@pytest.fixture(scope="module")
-def asker(stage: Stage) -> Customer:
-    return stage.customer()
-
-
-@pytest.fixture
-async def http(stage: Stage, asker: Customer) -> AsyncIterator[httpx.AsyncClient]:
-    headers = {"authorization": f"Bearer {asker.key}"}
-    async with httpx.AsyncClient(base_url=stage.product.base_url, headers=headers, timeout=60) as client:
-        yield client
-
-
-@pytest.fixture(scope="module", autouse=True)
-def untouched(stage: Stage, asker: Customer) -> Any:
-    """Whatever `asker` sends in this file: nothing is reserved and nothing dispatched."""
-    stage.play(WELL)
-    yield
-    assert stage.product.balance(asker.account_id)["balance"] == f"{CREDIT}.000000000"
-    assert reservations(stage.product, asker.account_id) == []
 
 
 def refused(stage: Stage, answer: httpx.Response, status: int, code: str | None = None) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
@@ -11,9 +10,8 @@ import pytest
 
 from tests.fakes import scripts
 from tests.fakes.scenario import Answered, Scenario
-from tests.fakes.scenarios import table
-from tests.harness.reservations import reservations
-from tests.harness.stage import CREDIT, MODEL, Customer, Stage
+from tests.faults.well import WELL
+from tests.harness.stage import MODEL, Customer, Stage
 
 CHAT = "/chat/completions"
 MESSAGES = [{"role": "user", "content": "Say hello."}]
@@ -22,33 +20,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "completions": {"model": MODEL, "prompt": "Say hello."},
     "embeddings": {"model": MODEL, "input": "Say hello."},
 }
-WELL = replace(
-    table.ALL["good"],
-    script=[scripts.json_answer(scripts.chat_whole("good", "Hello", scripts.usage(12, 2)))],
-    stream=False,
-    outcome=Answered("Hello", 12, 2),
-)
-
-
-@pytest.fixture(scope="module")
-def asker(stage: Stage) -> Customer:
-    return stage.customer()
-
-
-@pytest.fixture
-async def http(stage: Stage, asker: Customer) -> AsyncIterator[httpx.AsyncClient]:
-    headers = {"authorization": f"Bearer {asker.key}"}
-    async with httpx.AsyncClient(base_url=stage.product.base_url, headers=headers, timeout=60) as client:
-        yield client
-
-
-@pytest.fixture(scope="module", autouse=True)
-def untouched(stage: Stage, asker: Customer) -> Any:
-    """Whatever `asker` sends in this file: nothing is reserved and nothing dispatched."""
-    stage.play(WELL)
-    yield
-    assert stage.product.balance(asker.account_id)["balance"] == f"{CREDIT}.000000000"
-    assert reservations(stage.product, asker.account_id) == []
+pytestmark = pytest.mark.usefixtures("untouched")
 
 
 LIMITS = [
