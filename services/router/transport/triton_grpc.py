@@ -19,6 +19,7 @@ from services.router.transport.port import Dispatch, WorkerFailure
 from services.router.transport.triton_errors import (
     answer_too_large,
     connect_timeout,
+    cut_off,
     invalid_response,
     refused,
     unreachable,
@@ -109,7 +110,8 @@ class TritonGrpc:
     async def stream(
         self, plan: TensorPlan, inputs: Sequence[InputTensor], dispatch: Dispatch
     ) -> AsyncIterator[Outputs]:
-        """One request to a decoupled model: its responses until the final one, or until the server ends the stream."""
+        """One request to a decoupled model: its responses until the final one. WorkerFailure if the stream ends before it:
+        whatever the status says, the server did not say that this was all."""
         request = _request(plan, inputs, dispatch)
         request.parameters[_WANT_FINAL].bool_param = True
         call = self._stub.ModelStreamInfer(metadata=self._metadata(dispatch))
@@ -121,7 +123,7 @@ class TritonGrpc:
             while not ended:
                 message = await call.read()
                 if message is grpc.aio.EOF:
-                    return
+                    raise cut_off(f"gRPC: the stream ended without '{_FINAL}'")
                 if message.error_message:
                     raise refused("", message.error_message, self._safe)
                 response = message.infer_response
