@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from demo.triton_worker import TritonServer
-from tests.harness.stage import Customer, Stage
+from tests.harness.charges import total_nanos
+from tests.harness.stage import COMPLETION_PRICE, PROMPT_PRICE, Customer, Stage
 from tests.integration.triton_scene import MODEL, TritonScene, counts_of, error_of, reasons_of, text_of, told_inputs
 from tests.triton_models.play import prompt as play
 
@@ -210,12 +211,15 @@ async def test_u9_counts_of_any_integer_type_and_only_at_the_very_end_are_counts
 async def test_t15_any_character_goes_both_ways_as_it_is(scene: TritonScene, customer: Customer, protocol: str) -> None:
     text = 'a\r\n\n\r\u2028\x85\x00\x1b"\\/\u00e9\U0001f600\ufeff data: [DONE]\n\n'
     scene.register("stock_ensemble", protocol=protocol)
+    prompt = f"tell=inputs {text}"
+    asked = await scene.ask(customer, prompt, whole=True)
+    assert told_inputs(asked)["text_input"] == prompt
+    usages = [asked.usage or {}]
     for whole in STREAM_AND_WHOLE:
-        told = told_inputs(await scene.ask(customer, f"tell=inputs {text}", whole=True))
-        assert told["text_input"] == f"tell=inputs {text}"
         seen = await scene.ask(customer, play({"text": text}, {"text": text}), whole=whole)
         assert text_of(seen) == text + text
-    scene.assert_paid_so_far(customer, 3, 2, times=2)
+        usages.append(seen.usage or {})
+    assert scene.paid_nanos(customer) == total_nanos(usages, PROMPT_PRICE, COMPLETION_PRICE)
 
 
 @BOTH

@@ -119,6 +119,18 @@ async def test_t3_what_the_model_itself_has_ended_is_paid_for_though_the_flag_is
     scene.assert_paid_so_far(customer, 3, 2, times=4)
 
 
+async def test_t3_a_server_that_flags_no_end_is_not_taken_into_service(
+    scene: TritonScene, customer: Customer, relay: TritonRelay
+) -> None:
+    relay.ending = triton_relay.without_flags
+    worker = scene.offer("stock_ensemble", protocol="grpc", grpc_endpoint=f"127.0.0.1:{relay.port}")
+    assert (worker["status"], worker["last_probe"]["error"]) == ("unhealthy", "not_ready")
+    assert worker["detail"] == "gRPC: the stream ended without 'triton_final_response'"
+    seen = await scene.ask(customer, "one")
+    assert (seen.status, error_of(seen)["code"]) == (503, "no_worker_available")
+    scene.assert_unpaid(customer)
+
+
 @pytest.mark.parametrize(
     "ending", [triton_relay.as_it_is, triton_relay.error_after_the_end, triton_relay.flag_on_the_last_output]
 )

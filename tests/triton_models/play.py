@@ -42,8 +42,8 @@ class Said:
 
 def prompt(*responses: dict[str, Any]) -> str:
     """The prompt for these: `text`, or `hex` for bytes that are no text yet, or `fill` for so many bytes; `in` (3) and `out`
-    (1) for counts, `type` for their type; `more` texts beside the first; `finish`, `stop`; `error`; `wait_ms` before it; `final`
-    for the last."""
+    (1) for counts, `type` for their type; `more` texts beside the first; `finish`, `stop`; `error`; `wait_ms` before it;
+    `final` for the last."""
     return json.dumps({"play": list(responses)})
 
 
