@@ -9,6 +9,7 @@ An ending takes the server's messages and gives what the other side gets.
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 from types import TracebackType
 from typing import Any
 
@@ -20,6 +21,8 @@ Ending = Callable[[Messages, grpc.ServicerContext], Messages]
 
 FINAL = "triton_final_response"
 STREAMS = 16
+# Longer than anybody waits.
+LEFT_OPEN_S = 30.0
 # Made by protobuf at import, so no type checker knows its names.
 _pb: Any = service_pb2
 
@@ -57,6 +60,14 @@ def error_after_the_end(messages: Messages, _context: grpc.ServicerContext) -> M
     """An error follows the message that was the last."""
     yield from messages
     yield _pb.ModelStreamInferResponse(error_message="too late")
+
+
+def left_open(messages: Messages, context: grpc.ServicerContext) -> Messages:
+    """The end is said, and the stream is not ended."""
+    yield from messages
+    gone = Event()
+    if context.add_callback(gone.set):
+        gone.wait(LEFT_OPEN_S)
 
 
 def flag_on_the_last_output(messages: Messages, _context: grpc.ServicerContext) -> Messages:

@@ -144,6 +144,15 @@ async def test_t3_after_the_flag_nothing_is_read(
     scene.assert_paid(customer, 3, 2, times=2)
 
 
+async def test_t3_a_stream_that_the_server_leaves_open_after_its_flag_has_ended(
+    scene: TritonScene, customer: Customer, relay: TritonRelay
+) -> None:
+    through(scene, relay, "stock_ensemble", triton_relay.left_open)
+    seen = await scene.ask(customer, play({"text": "Hel"}, {"text": "lo"}))
+    assert (text_of(seen), reasons_of(seen), seen.done) == ("Hello", ["stop"], True)
+    scene.assert_paid(customer, 3, 2)
+
+
 @pytest.mark.parametrize(
     "steps",
     [

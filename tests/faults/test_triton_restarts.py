@@ -101,11 +101,8 @@ def _error(lines: list[str]) -> dict[str, str]:
     return found
 
 
-@pytest.mark.parametrize("protocol", ["grpc", "http"])
-async def test_t16_a_model_that_is_unloaded_in_a_stream_ends_it_first(
-    scene: TritonScene, customer: Customer, protocol: str
-) -> None:
-    scene.register("endless", protocol=protocol)
+async def test_t16_a_model_that_is_unloaded_in_a_stream_ends_it_first(scene: TritonScene, customer: Customer) -> None:
+    scene.register("endless")
     body = {"model": MODEL, "prompt": "one two", "max_tokens": 40, "stream": True}
     async with scene.client(customer) as http, http.stream("POST", "/completions", json=body) as response:
         lines = response.aiter_lines()
@@ -115,24 +112,6 @@ async def test_t16_a_model_that_is_unloaded_in_a_stream_ends_it_first(
     assert rest[-1] == "data: [DONE]"
     assert await asyncio.to_thread(_load, scene.server, "endless") == 200
     scene.assert_paid(customer, 2, 40)
-
-
-@pytest.mark.parametrize("protocol", ["grpc", "http"])
-async def test_d8_a_server_that_was_restarted_between_two_requests_answers_the_second(
-    scene: TritonScene, customer: Customer, protocol: str
-) -> None:
-    scene.register("stock_ensemble", protocol=protocol)
-    assert text_of(await scene.ask(customer, "one two", max_tokens=2)) == "tok0 tok1"
-    await asyncio.to_thread(kill_server, scene.server)
-    gone = await scene.ask(customer, "one two", max_tokens=2)
-    assert gone.status in (502, 503)
-    scene.server.start()
-    await asyncio.to_thread(scene.server.wait_ready)
-    await _is(scene, "healthy")
-    for whole in (False, True):
-        seen = await scene.ask(customer, "one two", max_tokens=2, whole=whole)
-        assert (seen.status, text_of(seen)) == (200, "tok0 tok1"), seen.payloads
-    scene.assert_paid_so_far(customer, 2, 2, times=3)
 
 
 async def test_t16_a_model_that_is_unloaded_is_not_ready_though_its_server_is(
