@@ -56,6 +56,19 @@ def lost(messages: Messages, context: grpc.ServicerContext) -> Messages:
     context.abort(grpc.StatusCode.UNAVAILABLE, "Socket closed")
 
 
+def lost_behind_a_proxy(messages: Messages, context: grpc.ServicerContext) -> Messages:
+    """The same, in the words of a proxy between."""
+    yield from unflagged(messages, context)
+    words = "upstream connect error or disconnect/reset before headers. reset reason: connection termination"
+    context.abort(grpc.StatusCode.UNAVAILABLE, words)
+
+
+def reset(messages: Messages, context: grpc.ServicerContext) -> Messages:
+    """The stream is torn down, and its connection stays."""
+    yield from unflagged(messages, context)
+    context.abort(grpc.StatusCode.INTERNAL, "Received RST_STREAM with error code 2")
+
+
 def error_after_the_end(messages: Messages, _context: grpc.ServicerContext) -> Messages:
     """An error follows the message that was the last."""
     yield from messages

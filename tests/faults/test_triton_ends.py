@@ -23,9 +23,8 @@ from tests.unit.router.triton_models import REASONED_INPUTS, REASONED_OUTPUTS, d
 pytest_plugins = ["tests.integration.triton_server"]
 pytestmark = pytest.mark.real
 
-CUTS = pytest.mark.parametrize(
-    "ending", [triton_relay.unflagged, triton_relay.without_flags, triton_relay.lost], ids=lambda e: str(e.__name__)
-)
+LOST = (triton_relay.lost, triton_relay.lost_behind_a_proxy, triton_relay.reset)
+UNSAID = (triton_relay.unflagged, triton_relay.without_flags)
 STREAM_AND_WHOLE = (False, True)
 MODEL = "scripted"
 UNTIL_CLOSE = scripts.SSE_HEAD_UNTIL_CLOSE
@@ -87,20 +86,19 @@ async def assert_cut(scene: TritonScene, customer: Customer, prompt: str, text: 
     scene.assert_unpaid(customer)
 
 
-@CUTS
+@pytest.mark.parametrize("ending", [*UNSAID, *LOST], ids=lambda ending: str(ending.__name__))
 async def test_t3_a_grpc_stream_that_ends_before_its_flag_is_cut_and_costs_nothing(
     scene: TritonScene, customer: Customer, relay: TritonRelay, ending: Ending
 ) -> None:
     through(scene, relay, "stock_ensemble", ending)
-    await assert_cut(scene, customer, play({"text": "Hel"}, {"text": "lo"}), "Hello")
     # All that the limit allows was counted; text that was held back may be lost all the same.
-    await assert_cut(scene, customer, play({"text": "Hello", "out": 8}), "Hello")
+    await assert_cut(scene, customer, play({"text": "Hel", "out": 4}, {"text": "lo", "out": 4}), "Hello")
     nothing = await scene.ask(customer, '{"play":[]}')
     assert (nothing.status, error_of(nothing)["code"]) == (502, "upstream_error")
     scene.assert_unpaid(customer)
 
 
-@CUTS
+@pytest.mark.parametrize("ending", [UNSAID[0], *LOST], ids=lambda ending: str(ending.__name__))
 async def test_t3_what_the_model_itself_has_ended_is_paid_for_though_the_flag_is_lost(
     scene: TritonScene, customer: Customer, relay: TritonRelay, ending: Ending
 ) -> None:
