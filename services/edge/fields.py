@@ -10,6 +10,8 @@ from typing import Any, NoReturn
 from services.edge.openai_errors import Refused, invalid
 
 MAX_COUNT = 2**31 - 1
+# JSON's whole numbers of more than 64 bits are read as floats; no number in between is one.
+_WHOLE_FROM = 2**63
 
 
 def refuse(param: str, message: str) -> NoReturn:
@@ -30,11 +32,11 @@ def integer(body: Mapping[str, Any], name: str, low: int, high: int = MAX_COUNT)
     value = body.get(name)
     if value is None:
         return None
-    if type(value) is not int:
+    if type(value) is not int and not (type(value) is float and abs(value) >= _WHOLE_FROM):
         refuse(name, f"{name!r} must be an integer.")
-    if not low <= value <= high:
+    if not low <= value <= high or type(value) is not int:
         refuse(name, f"{name!r} must be from {low} to {high}.")
-    return int(value)
+    return value
 
 
 def number(body: Mapping[str, Any], name: str, low: float, high: float) -> None:

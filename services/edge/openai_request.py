@@ -114,7 +114,8 @@ def check_sampling(body: Mapping[str, Any]) -> None:
     fields.number(body, "presence_penalty", -2, 2)
     fields.number(body, "frequency_penalty", -2, 2)
     fields.texts(body, "stop", MAX_STOPS)
-    fields.integer(body, "seed", -(2**63), 2**63 - 1)
+    # Signed or not, 64 bits is what any worker declares; which of the two, its transport knows.
+    fields.integer(body, "seed", -(2**63), 2**64 - 1)
     fields.mapping(body, "logit_bias")
     fields.mapping(body, "response_format")
     fields.text(body, "user")

@@ -172,9 +172,9 @@ async def test_t10_seeds_and_lengths_go_to_the_names_and_types_that_the_model_de
     scene: TritonScene, customer: Customer, protocol: str
 ) -> None:
     scene.register("stock_bls", protocol=protocol)
-    asked = {"seed": 2**63 - 1, "min_tokens": 2, "top_k": 5, "presence_penalty": 0.5}
+    asked = {"seed": 2**64 - 1, "min_tokens": 2, "top_k": 5, "presence_penalty": 0.5}
     told = told_inputs(await scene.ask(customer, "tell=inputs", whole=True, **asked))
-    assert (told["seed"], told["min_tokens"], told["top_k"], told["presence_penalty"]) == (2**63 - 1, 2, 5, 0.5)
+    assert (told["seed"], told["min_tokens"], told["top_k"], told["presence_penalty"]) == (2**64 - 1, 2, 5, 0.5)
     assert "beam_width" not in told
     scene.register("demanding", protocol=protocol, end_id=2)
     told = told_inputs(await scene.ask(customer, "tell=inputs", whole=True, seed=-7, min_tokens=2))
@@ -183,16 +183,41 @@ async def test_t10_seeds_and_lengths_go_to_the_names_and_types_that_the_model_de
 
 
 @pytest.mark.parametrize(
-    ("model", "seed"),
-    [("stock_bls", -1), ("stock_bls", 2**64), ("demanding", 2**63), ("unbatched", 2**31), ("unbatched", 1.5)],
-)
-async def test_t10_a_seed_that_does_not_fit_is_refused_by_name(
-    scene: TritonScene, customer: Customer, model: str, seed: float
+    ("model", "refused"),
+    [
+        ("stock_bls", [
+            ("seed", -1, "between 0 and 18446744073709551615"),
+            ("seed", 2**64, "to 18446744073709551615"),
+            ("seed", -(2**63) - 1, "from -9223372036854775808"),
+            ("top_k", 2**31, "between -2147483648 and 2147483647"),
+            ("top_k", 2**64, "out of range"),
+            ("top_k", 5.0, "must be an integer"),
+            ("min_tokens", -1, "at least 0"),
+            ("min_tokens", 2**40, "between -2147483648 and 2147483647"),
+            ("max_tokens", 2**31, "from 1 to 2147483647"),
+            ("max_tokens", 2**70, "from 1 to 2147483647"),
+            ("repetition_penalty", 1e39, "between -3.40282e+38 and 3.40282e+38"),
+            ("length_penalty", -1e300, "between -3.40282e+38 and 3.40282e+38"),
+        ]),
+        ("demanding", [("seed", 2**63, "between -9223372036854775808 and 9223372036854775807")]),
+        ("unbatched", [
+            ("seed", 2**31, "between -2147483648 and 2147483647"),
+            ("seed", -(2**31) - 1, "between -2147483648 and 2147483647"),
+            ("seed", 1.5, "must be an integer"),
+        ]),
+    ],
+)  # fmt: skip
+async def test_t10_a_number_that_the_declared_type_cannot_hold_is_refused_by_name_and_bound(
+    scene: TritonScene, customer: Customer, model: str, refused: list[tuple[str, float, str]]
 ) -> None:
     scene.register(model, check="metadata", **({"end_id": 2} if model == "demanding" else {}))
-    seen = await scene.ask(customer, "one", seed=seed)
-    assert (seen.status, error_of(seen)["param"]) == (400, "seed")
+    for name, value, bounds in refused:
+        seen = await scene.ask(customer, "one", **{name: value})
+        error = error_of(seen)
+        assert (seen.status, error["type"], error["param"]) == (400, "invalid_request_error", name), (value, error)
+        assert bounds in error["message"]
     scene.assert_unpaid(customer)
+    assert scene.product.worker("triton-1")["circuit"] == "closed"
 
 
 @BOTH

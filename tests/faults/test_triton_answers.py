@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from demo.triton_worker import TritonServer
-from tests.harness.stage import Customer, Stage
-from tests.integration.triton_scene import MODEL, TritonScene, counts_of, error_of, reasons_of, text_of
+from tests.harness.charges import total_nanos
+from tests.harness.stage import COMPLETION_PRICE, PROMPT_PRICE, Customer, Stage
+from tests.integration.triton_scene import MODEL, TritonScene, counts_of, error_of, reasons_of, text_of, told_inputs
 from tests.triton_models.play import prompt as play
 
 pytest_plugins = ["tests.integration.triton_server"]
@@ -131,8 +132,13 @@ async def test_a_text_so_far_that_is_another_text_is_not_read_on(
     scene: TritonScene, customer: Customer, protocol: str
 ) -> None:
     scene.register("stock_ensemble", protocol=protocol, text_mode="cumulative")
-    seen = await scene.ask(customer, play({"text": "Hello"}, {"text": "world"}))
-    assert (text_of(seen), error_of(seen)["code"], seen.done) == ("Hello", "invalid_upstream_response", False)
+    # A first letter in common is chance.
+    for other in ("world", "Here we go"):
+        responses = play({"text": "Hello"}, {"text": other})
+        seen = await scene.ask(customer, responses)
+        assert (text_of(seen), error_of(seen)["code"], seen.done) == ("Hello", "invalid_upstream_response", False)
+        whole = await scene.ask(customer, responses, whole=True)
+        assert (whole.status, error_of(whole)["code"]) == (502, "invalid_upstream_response")
     scene.assert_unpaid(customer)
 
 
@@ -161,6 +167,57 @@ async def test_u9_what_is_no_count_is_missing_usage_and_costs_nothing(
         assert (whole.status, error_of(whole)["code"]) == (502, "usage_missing")
         assert whole.headers["x-should-retry"] == "false"
     scene.assert_unpaid(customer)
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("response", "code"),
+    [
+        pytest.param({"type": "float32", "out": 2}, "usage_missing", id="fp32"),
+        pytest.param({"type": "uint64", "out": 2**64 - 1}, "usage_missing", id="uint64-over-the-bound"),
+        pytest.param({"type": "int64", "in": -3}, "usage_missing", id="int64-negative"),
+        pytest.param({"more": ["and another"]}, "invalid_upstream_response", id="two-texts"),
+    ],
+)
+async def test_u9_tensors_of_another_type_or_shape_than_declared_cost_nothing(
+    scene: TritonScene, customer: Customer, protocol: str, response: dict[str, Any], code: str
+) -> None:
+    for model, whole in (("stock_ensemble", False), ("stock_ensemble_unary", True)):
+        scene.register(model, protocol=protocol, check="metadata")
+        seen = await scene.ask(customer, play({"text": "x", **response}), whole=whole)
+        assert (error_of(seen)["code"], seen.done) == (code, False), seen.payloads
+    scene.assert_unpaid(customer)
+
+
+@BOTH
+async def test_u9_counts_of_any_integer_type_and_only_at_the_very_end_are_counts(
+    scene: TritonScene, customer: Customer, protocol: str
+) -> None:
+    scene.register("stock_ensemble", protocol=protocol)
+    uncounted = [{"text": text, "in": None, "out": None} for text in ("a", "b")]
+    for last in (
+        {"text": None, "type": "int64"},
+        {"text": None, "type": "uint32", "final": True},
+        {"text": "", "type": "uint64", "final": True},
+    ):
+        seen = await scene.ask(customer, play(*uncounted, {**last, "out": 2}))
+        assert (text_of(seen), counts_of(seen), seen.done) == ("ab", (3, 2), True), (last, seen.payloads)
+    scene.assert_paid(customer, 3, 2, times=3)
+
+
+@BOTH
+async def test_t15_any_character_goes_both_ways_as_it_is(scene: TritonScene, customer: Customer, protocol: str) -> None:
+    text = 'a\r\n\n\r\u2028\x85\x00\x1b"\\/\u00e9\U0001f600\ufeff data: [DONE]\n\n'
+    scene.register("stock_ensemble", protocol=protocol)
+    prompt = f"tell=inputs {text}"
+    asked = await scene.ask(customer, prompt, whole=True)
+    assert told_inputs(asked)["text_input"] == prompt
+    usages = [asked.usage or {}]
+    for whole in STREAM_AND_WHOLE:
+        seen = await scene.ask(customer, play({"text": text}, {"text": text}), whole=whole)
+        assert text_of(seen) == text + text
+        usages.append(seen.usage or {})
+    assert scene.paid_nanos(customer) == total_nanos(usages, PROMPT_PRICE, COMPLETION_PRICE)
 
 
 @BOTH

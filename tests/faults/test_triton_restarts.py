@@ -101,6 +101,19 @@ def _error(lines: list[str]) -> dict[str, str]:
     return found
 
 
+async def test_t16_a_model_that_is_unloaded_in_a_stream_ends_it_first(scene: TritonScene, customer: Customer) -> None:
+    scene.register("endless")
+    body = {"model": MODEL, "prompt": "one two", "max_tokens": 40, "stream": True}
+    async with scene.client(customer) as http, http.stream("POST", "/completions", json=body) as response:
+        lines = response.aiter_lines()
+        assert "tok0" in await anext(lines)
+        assert await asyncio.to_thread(_load, scene.server, "endless", "unload") == 200
+        rest = [line async for line in lines if line]
+    assert rest[-1] == "data: [DONE]"
+    assert await asyncio.to_thread(_load, scene.server, "endless") == 200
+    scene.assert_paid(customer, 2, 40)
+
+
 async def test_t16_a_model_that_is_unloaded_is_not_ready_though_its_server_is(
     scene: TritonScene, customer: Customer
 ) -> None:

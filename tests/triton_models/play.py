@@ -20,6 +20,8 @@ class Said:
     """One response. None: the tensor is not there."""
 
     text: bytes | None
+    # Further elements of the text's tensor.
+    more_texts: tuple[bytes, ...]
     # A number, a nested list of numbers (which is the shape), or a text in place of a number.
     prompt_count: Any
     completion_count: Any
@@ -28,6 +30,10 @@ class Said:
     # The name of a code and a message.
     error: tuple[str, str] | None
     wait_s: float
+    # numpy's name of the counts' type, in place of the declared one.
+    count_type: str | None
+    # The final flag comes along with it, and not in an empty response after it.
+    final: bool
 
     @property
     def is_empty(self) -> bool:
@@ -36,7 +42,8 @@ class Said:
 
 def prompt(*responses: dict[str, Any]) -> str:
     """The prompt for these: `text`, or `hex` for bytes that are no text yet, or `fill` for so many bytes; `in` (3) and `out`
-    (1) for counts; `finish`, `stop`; `error`; `wait_ms` before it."""
+    (1) for counts, `type` for their type; `more` texts beside the first; `finish`, `stop`; `error`; `wait_ms` before it;
+    `final` for the last."""
     return json.dumps({"play": list(responses)})
 
 
@@ -57,10 +64,13 @@ def _said(entry: dict[str, Any]) -> Said:
         words = entry["text"].encode()
     return Said(
         text=words,
+        more_texts=tuple(text.encode() for text in entry.get("more", ())),
         prompt_count=entry.get("in", PROMPT_TOKENS),
         completion_count=entry.get("out", 1),
         finish=entry.get("finish"),
         stop=entry.get("stop"),
         error=tuple(entry["error"]) if "error" in entry else None,
         wait_s=entry.get("wait_ms", 0) / 1000,
+        count_type=entry.get("type"),
+        final=entry.get("final", False),
     )

@@ -19,6 +19,7 @@ from script import DEFAULT_LENGTH, Script
 
 STREAMS = 64  # generated at once by one model
 CANCEL_CHECK_S = 0.02
+FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
 FAILURE = "scripted failure in the middle"
 TELL = "tell=inputs"  # in the prompt: the answer is what the model was given, as a JSON object
 
@@ -117,12 +118,13 @@ class ScriptedModel:
         return self._response(inputs, script, text, count, last=True)
 
     def _stream(self, inputs: dict[str, Any], sender: Any, request_id: str) -> None:
-        sent = 0
+        sent, ended = 0, False
         try:
             play = play_of(inputs["text_input"].decode())
             for said in play or ():
                 _wait(said.wait_s, sender)
-                sender.send(self._said(inputs, said))
+                ended = said.final
+                sender.send(self._said(inputs, said), flags=FINAL if ended else 0)
                 sent += 1
             if play is not None:
                 return
@@ -146,7 +148,8 @@ class ScriptedModel:
         except Exception as error:
             sender.send(_error(f"{self.name} is broken: {error!r}", pb_utils.TritonError.INTERNAL))
         finally:
-            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+            if not ended:
+                sender.send(flags=FINAL)
 
     def _response(self, inputs: dict[str, Any], script: Script, text: str, count: int, *, last: bool) -> Any:
         wire = self.wire
@@ -166,13 +169,13 @@ class ScriptedModel:
             # With a text beside it, as NVIDIA's LLM-API model has it.
             tensors = [] if said.text is None else [_text("text_output", said.text)]
             return _error(message, getattr(pb_utils.TritonError, code), tensors)
-        tensors = [] if said.text is None else [_text("text_output", said.text)]
-        tensors += self._counts(inputs, said.prompt_count, said.completion_count)
+        tensors = [] if said.text is None else [_text("text_output", said.text, *said.more_texts)]
+        tensors += self._counts(inputs, said.prompt_count, said.completion_count, said.count_type)
         if not said.is_empty:
             tensors += self._reasons(inputs, said.finish, said.stop)
         return pb_utils.InferenceResponse(tensors)
 
-    def _counts(self, inputs: dict[str, Any], prompt: Any, completion: Any) -> list[Any]:
+    def _counts(self, inputs: dict[str, Any], prompt: Any, completion: Any, kind_said: str | None = None) -> list[Any]:
         wire = self.wire
         shape = [1, 1] if wire.batched else [1]
         tensors = []
@@ -182,6 +185,7 @@ class ScriptedModel:
         ):
             if name is None or value is None or not self._flag(inputs, flag):
                 continue
+            kind = np.dtype(kind_said) if kind_said else kind
             if isinstance(value, str):
                 tensors.append(_text(name, value))
             elif isinstance(value, list):
@@ -214,8 +218,9 @@ def _wait(seconds: float, sender: Any) -> None:
         time.sleep(min(left, CANCEL_CHECK_S))
 
 
-def _text(name: str, text: str | bytes) -> Any:
-    return pb_utils.Tensor(name, np.array([text.encode() if isinstance(text, str) else text], dtype=np.object_))
+def _text(name: str, *texts: str | bytes) -> Any:
+    elements = [text.encode() if isinstance(text, str) else text for text in texts]
+    return pb_utils.Tensor(name, np.array(elements, dtype=np.object_))
 
 
 def _plain(value: Any) -> Any:

@@ -101,24 +101,27 @@ class TritonTransport:
         )
         accepted = False
         async with aclosing(self._link.respond(plan, asked, dispatch)) as responses:
-            async for outputs in responses:
-                if not accepted:
-                    accepted = True
-                    yield Accepted(asked.ignored)
-                for event in reader.read(outputs):
-                    yield event
-                if reader.enough:
-                    for event in reader.end():
+            try:
+                async for outputs in responses:
+                    if not accepted:
+                        accepted = True
+                        yield Accepted(asked.ignored)
+                    for event in reader.read(outputs):
                         yield event
-                    # The client has it all. A cancel that meets the end of a stream has killed Triton 2.51, so a request that
-                    # ends by itself now may do so.
-                    with suppress(TimeoutError, WorkerFailure):
-                        async with asyncio.timeout(END_WAIT_S):
-                            async for _ in responses:
-                                pass
-                    return
-        for event in reader.end():
-            yield event
+                    if reader.enough:
+                        break
+            except WorkerFailure as failure:
+                if not (failure.connection_lost and reader.said_its_end):
+                    raise
+            for event in reader.end():
+                yield event
+            if reader.enough:
+                # The client has it all. A cancel that meets the end of a stream has killed Triton 2.51, so a request that ends
+                # by itself now may do so.
+                with suppress(TimeoutError, WorkerFailure):
+                    async with asyncio.timeout(END_WAIT_S):
+                        async for _ in responses:
+                            pass
 
     async def close(self) -> None:
         """Close the connections."""

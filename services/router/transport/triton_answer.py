@@ -99,6 +99,8 @@ class AnswerReader:
         self._counts = CountReader(plan, asked.limit, minus_prompt=plan.counts_prompt and not asked.pieces)
         self._reasons = ReasonReader(plan, asked.stops)
         self._begin_text()
+        # What a stream of the same answer would show.
+        self._so_far = CumulativeText()
         self._whole: list[str] = []
         self._bytes = 0
         self._responses = 0
@@ -110,6 +112,13 @@ class AnswerReader:
         told the sequence gets one more response to end by itself."""
         wait = 1 if self._asked.model_stops else 0
         return self._cutter.matched and self._after_stop >= wait and self._counts.complete is not None
+
+    @property
+    def said_its_end(self) -> bool:
+        """The answer is known to be whole though the worker broke off: its text is over, by the model's own word or by a stop
+        sequence, and it was counted. That the limit was reached says nothing of text that was still to come."""
+        over = self._cutter.matched or (bool(self._reasons.finish) and not self._reasons.failed)
+        return over and self._counts.complete is not None
 
     def read(self, outputs: Outputs) -> list[Event]:
         """One response's frames."""
@@ -124,7 +133,9 @@ class AnswerReader:
         self._reasons.read(outputs)
         raw = self._bytes_of(outputs)
         if raw and not self._stream and self._plan.cumulative_text:
-            # Nothing was given out yet, so the last text so far is the whole text, however it changed on the way.
+            # Nothing was given out yet, so the last text so far is the whole text, however it changed on the way. What a
+            # stream would refuse as another text is no answer here either.
+            self._so_far.read(raw)
             self._begin_text()
             self._whole.clear()
         text = self._visible(self._text.read(raw))
@@ -194,6 +205,9 @@ class AnswerReader:
         text = values[0]
         if not isinstance(text, bytes):
             raise invalid_response(f"output '{self._plan.text_output}' is no text")
+        if len(values) > 1:
+            # One request has one text; which of several it is, or whether they belong together, nobody says.
+            raise invalid_response(f"output '{self._plan.text_output}' has {len(values)} texts")
         self._bytes = len(text) if self._plan.cumulative_text else self._bytes + len(text)
         if not self._stream and self._bytes > self._max_bytes:
             raise answer_too_large(self._max_bytes)

@@ -114,6 +114,16 @@ def unreachable(detail: str) -> WorkerFailure:
     return WorkerFailure(frame_pb2.FAILURE_REASON_UPSTREAM, UNREACHABLE, detail=detail, connection_lost=True)
 
 
+def cut_off(detail: str) -> WorkerFailure:
+    """The answer stopped, and nothing said that this was its end. What was complete by then stays so."""
+    return WorkerFailure(
+        frame_pb2.FAILURE_REASON_UPSTREAM,
+        "the worker's answer ended before it was finished",
+        detail=detail,
+        connection_lost=True,
+    )
+
+
 def connect_timeout() -> WorkerFailure:
     """The connection was not there in time."""
     return WorkerFailure(

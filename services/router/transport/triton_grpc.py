@@ -19,6 +19,7 @@ from services.router.transport.port import Dispatch, WorkerFailure
 from services.router.transport.triton_errors import (
     answer_too_large,
     connect_timeout,
+    cut_off,
     invalid_response,
     refused,
     unreachable,
@@ -36,10 +37,15 @@ _FINAL = "triton_final_response"
 _WANT_FINAL = "triton_enable_empty_final_response"
 # What the channel says of itself, as against what the server answered.
 _NO_CONNECTION = re.compile(
-    r"failed to connect|socket closed|connection (reset|refused|aborted|closed)|broken pipe|goaway|recvmsg|sendmsg"
-    r"|stream removed|dns|name resolution|no address|transport|endpoint|handshake|ping|unavailable: *$",
+    r"failed to connect|socket closed|connection (reset|refused|aborted|closed|terminat)|broken pipe|goaway|recvmsg|sendmsg"
+    r"|stream removed|dns|name resolution|no address|transport|endpoint|handshake|ping|unavailable: *$"
+    # As proxies have it.
+    r"|upstream connect error|disconnect",
     re.IGNORECASE,
 )
+# The stream was torn down from the other side, by the server or by a proxy before it.
+_RESET = re.compile(r"\brst_stream\b|stream removed|stream terminated", re.IGNORECASE)
+_RESET_CODES = frozenset({"INTERNAL", "UNKNOWN", "CANCELLED"})
 _TIMED_OUT = re.compile(r"timed out|timeout occurred|deadline", re.IGNORECASE)
 
 # gRPC's own typed tables take Python's enumeration member by its number.
@@ -109,7 +115,8 @@ class TritonGrpc:
     async def stream(
         self, plan: TensorPlan, inputs: Sequence[InputTensor], dispatch: Dispatch
     ) -> AsyncIterator[Outputs]:
-        """One request to a decoupled model: its responses until the final one, or until the server ends the stream."""
+        """One request to a decoupled model: its responses until the final one. WorkerFailure if the stream ends before it:
+        whatever the status says, the server did not say that this was all."""
         request = _request(plan, inputs, dispatch)
         request.parameters[_WANT_FINAL].bool_param = True
         call = self._stub.ModelStreamInfer(metadata=self._metadata(dispatch))
@@ -121,7 +128,7 @@ class TritonGrpc:
             while not ended:
                 message = await call.read()
                 if message is grpc.aio.EOF:
-                    return
+                    raise cut_off(f"gRPC: the stream ended without '{_FINAL}'")
                 if message.error_message:
                     raise refused("", message.error_message, self._safe)
                 response = message.infer_response
@@ -159,6 +166,8 @@ class TritonGrpc:
     def _classified(self, code: str, details: str) -> WorkerFailure:
         if code == "UNAVAILABLE" and _NO_CONNECTION.search(details):
             return connect_timeout() if _TIMED_OUT.search(details) else unreachable("gRPC: the connection failed")
+        if code in _RESET_CODES and _RESET.search(details):
+            return unreachable("gRPC: the stream was reset")
         # The same words come from the server for a request that is too large; the bound tells whose they are.
         if code == "RESOURCE_EXHAUSTED" and f"vs. {self._max_answer_bytes})" in details:
             return answer_too_large(self._max_answer_bytes)

@@ -22,6 +22,7 @@ from services.router.transport.triton_errors import (
     HTTP_CODES,
     answer_too_large,
     connect_timeout,
+    cut_off,
     invalid_response,
     refused,
     unreachable,
@@ -110,7 +111,8 @@ class TritonHttp:
     async def stream(
         self, plan: TensorPlan, inputs: Sequence[InputTensor], dispatch: Dispatch, datatypes: Mapping[str, str]
     ) -> AsyncIterator[Outputs]:
-        """One request to a decoupled model by `generate_stream`, whose end is the end of the body."""
+        """One request to a decoupled model by `generate_stream`, whose end is the end of the body: it has no flag for it. So a
+        body that only the end of the connection ends has no end that can be told from a cut."""
         body: dict[str, Any] = {"id": f"{dispatch.request_id}.{dispatch.attempt}"}
         for tensor in inputs:
             single = len(tensor.values) == 1 and len(tensor.shape) <= 2
@@ -124,6 +126,8 @@ class TritonHttp:
                         yield self._outputs(event, datatypes)
                 for event in parser.finish():
                     yield self._outputs(event, datatypes)
+                if not _ends_by_itself(response):
+                    raise cut_off("HTTP: only the end of the connection ended the answer")
             except LineTooLong:
                 raise answer_too_large(self._max_answer_bytes) from None
             except (aiohttp.ClientError, OSError) as error:
@@ -236,6 +240,11 @@ def _connection_failure(error: Exception, *, may_be_stale: bool = False) -> Work
     # An idle connection that the worker had closed, as it showed at once: no byte of an answer came.
     failure.stale_connection = may_be_stale and isinstance(error, aiohttp.ServerDisconnectedError)
     return failure
+
+
+def _ends_by_itself(response: aiohttp.ClientResponse) -> bool:
+    """Whether the body says where it ends; aiohttp then takes no other end for one."""
+    return response.content_length is not None or "chunked" in response.headers.get("transfer-encoding", "").lower()
 
 
 def _notes_reuse() -> aiohttp.TraceConfig:

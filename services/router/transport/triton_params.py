@@ -15,6 +15,7 @@ from services.router.transport.triton_errors import rejected
 
 MAX_WORDS = 64
 MAX_WORD_CHARS = 4096
+_WHOLE_FROM = 2**63
 
 Scalar = bool | int | float | str
 
@@ -81,7 +82,9 @@ def read(parameter: Parameter, field: str, text: bytes) -> tuple[Scalar, ...]:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         raise rejected(f"'{field}' must be a number", param=field)
     if parameter.kind == "integer" and not isinstance(value, int):
-        raise rejected(f"'{field}' must be an integer", param=field)
+        # Whole numbers of more than 64 bits were read as floats.
+        wrong = "is out of range" if abs(value) >= _WHOLE_FROM else "must be an integer"
+        raise rejected(f"'{field}' {wrong}", param=field)
     if parameter.minimum is not None and value < parameter.minimum:
         raise rejected(f"'{field}' must be at least {parameter.minimum:g}", param=field)
     if parameter.maximum is not None and value > parameter.maximum:

@@ -76,7 +76,8 @@ def _fit(datatype: str, value: Scalar, field: str) -> Scalar:
         raise rejected(f"'{field}' must be a number", param=field)
     if datatype in FLOATS:
         if not abs(value) <= _LARGEST[datatype]:
-            raise rejected(f"'{field}' is out of range", param=field)
+            bound = _LARGEST[datatype]
+            raise rejected(f"'{field}' must be between {-bound:g} and {bound:g}", param=field)
         return float(value)
     if not isinstance(value, int):
         raise rejected(f"'{field}' must be an integer", param=field)

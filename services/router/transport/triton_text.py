@@ -36,7 +36,8 @@ class CumulativeText:
     """Responses that each carry all the text up to now. WorkerFailure where one plainly does not.
 
     What was given out cannot be taken back. A text that became shorter is waited for until it is longer again; one that was
-    rewritten on the way (detokenizers join words late) goes on where the end of what was given out stands in it now."""
+    rewritten on the way (detokenizers join words late) goes on where the end of what was given out stands in it now. One that
+    has little in common with what was given out is another text, and refused, whether anybody saw the first or not."""
 
     def __init__(self) -> None:
         # The text as it was last, and the part of it that was given out.
@@ -58,22 +59,40 @@ class CumulativeText:
         if self._given.startswith(settled):
             return ""
         if not settled.startswith(self._given):
-            self._given = settled[: self._place(settled)]
+            place = self._place(settled)
+            if len(settled) <= len(self._given):
+                return ""
+            self._given = settled[:place]
         delta = settled[len(self._given) :]
         self._given = settled
         return delta
 
     def _place(self, settled: str) -> int:
         """Where a rewritten text goes on."""
-        if self._given.lstrip()[:1] != settled.lstrip()[:1]:
-            # No detokenizer rewrites a text from its beginning: this is another text, or only what is new.
+        given, now = "".join(self._given.split()), "".join(settled.split())
+        shorter = min(len(given), len(now))
+        kept = next((at for at in range(shorter) if given[at] != now[at]), shorter)
+        if 2 * kept < shorter:
+            # No detokenizer rewrites most of a text: this is another one, or only what is new.
             raise invalid_response("the text so far does not begin as it began; 'text_mode' says what is sent")
+        if kept == len(given):
+            # Only white space changed.
+            return _after(settled, kept)
         for length in range(min(len(self._given), _REWRITTEN_CHARS), _SURE_CHARS - 1, -1):
             ends = _ends(settled[: len(self._given) + _REWRITTEN_CHARS], self._given[-length:])
             if ends:
                 # The text may hold the same words more than once; where they stood before is nearest.
                 return min(ends, key=lambda end: abs(end - len(self._given)))
         return len(self._given)
+
+
+def _after(text: str, letters: int) -> int:
+    """Where so many characters that are no white space have gone by."""
+    for at, character in enumerate(text):
+        if not letters:
+            return at
+        letters -= not character.isspace()
+    return len(text)
 
 
 def _ends(text: str, part: str) -> list[int]:

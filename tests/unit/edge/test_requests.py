@@ -90,6 +90,29 @@ def test_wrong_members_of_generation_are_named(kind: str, name: str, value: Any)
 
 
 @pytest.mark.parametrize(
+    ("written", "fits"),
+    [
+        (str(-(2**63)), True), (str(2**63), True), (str(2**64 - 1), True),
+        (str(2**64), False), (str(-(2**63) - 1), False), ("1" + "0" * 300, False), ("1.5", False), ("7.0", False),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("kind", ["chat", "completion"])
+def test_a_seed_of_64_bits_goes_on_as_written_and_a_longer_one_is_told_the_bounds(
+    kind: str, written: str, fits: bool
+) -> None:
+    text = orjson.dumps(BODIES[kind])[:-1] + f',"seed":{written}}}'.encode()
+    if fits:
+        assert ("seed", written.encode()) in check_text(kind, text).members
+        return
+    with pytest.raises(Refused) as caught:
+        check_text(kind, text)
+    problem = caught.value.problem
+    assert (problem.status, problem.param) == (400, "seed")
+    said = "must be an integer" if "." in written else "from -9223372036854775808 to 18446744073709551615"
+    assert said in problem.message
+
+
+@pytest.mark.parametrize(
     ("messages", "param"),
     [
         (None, "messages"),

@@ -222,6 +222,37 @@ def test_a_whole_answer_of_texts_so_far_is_the_last_of_them() -> None:
     assert (chunk.finished, chunk.usage) == ({0: "stop"}, Usage(3, None, 3))
 
 
+@pytest.mark.parametrize("stream", [True, False])
+def test_another_text_instead_of_the_text_so_far_is_no_answer_streamed_or_whole(stream: bool) -> None:
+    target = reader(plan(settings={"text_mode": "cumulative"}), stream=stream)
+    target.read(response("Hello"))
+    with pytest.raises(WorkerFailure, match="cannot be read"):
+        target.read(response("World"))
+
+
+def test_one_request_has_one_text() -> None:
+    with pytest.raises(WorkerFailure, match="cannot be read"):
+        reader().read({"text_output": [b"a", b"b"]})
+
+
+def test_what_says_its_own_end() -> None:
+    found = plan(REASONED_INPUTS, REASONED_OUTPUTS)
+    uncounted = {"text_output": [b"a"], "finish_reason": [b"stop"]}
+    for outputs, said in (
+        (reasoned("a", b"stop"), True),
+        (reasoned("a", b"length"), True),
+        (reasoned("a", b"None"), False),
+        (reasoned("a", b"cancelled"), False),
+        (uncounted, False),
+        # All that the limit allows was counted, but text may still be to come.
+        (response("a", 3, 9), False),
+        (response("aEND"), True),
+    ):
+        target = reader(found, stops=("END",), model_stops=True)
+        target.read(outputs)
+        assert target.said_its_end is said, outputs
+
+
 def test_explicit_zero_is_a_count() -> None:
     events = run(reader(), response("", 0, 0))
     assert chunks(events)[-1].usage == Usage(0, None, 0)

@@ -150,6 +150,32 @@ def test_a_seed_goes_to_the_name_and_type_that_the_model_declares(
     assert (caught.value.http_status, caught.value.param) == (400, "seed")
 
 
+@pytest.mark.parametrize(
+    ("field", "datatype", "written", "said"),
+    [
+        ("seed", "UINT64", "18446744073709551616", "out of range"),
+        ("seed", "UINT64", "-1", "between 0 and 18446744073709551615"),
+        ("seed", "INT64", "9223372036854775808", "between -9223372036854775808 and 9223372036854775807"),
+        ("seed", "INT32", "2147483648", "between -2147483648 and 2147483647"),
+        ("top_k", "UINT32", "-1", "between 0 and 4294967295"),
+        ("min_tokens", "INT32", "2147483648", "between -2147483648 and 2147483647"),
+        ("top_k", "INT32", "5.0", "must be an integer"),
+        ("repetition_penalty", "FP32", "1e39", "between -3.40282e+38 and 3.40282e+38"),
+        ("length_penalty", "FP16", "-70000", "between -65504 and 65504"),
+    ],
+)
+def test_a_number_that_the_declared_type_cannot_hold_is_refused_with_its_bounds(
+    field: str, datatype: str, written: str, said: str
+) -> None:
+    found = plan([*NAMED_INPUTS, (field, datatype, [1], True)])
+    members = [("prompt", b'"Hi"'), (field, written.encode())]
+    dispatch = Dispatch("r", 1, TEXT, "acme/m", False, members, 9, 1)
+    with pytest.raises(WorkerFailure) as caught:
+        prepare(found, ChatTemplate("x"), dispatch, NOW, end_id=None, pad_id=None)
+    assert (caught.value.http_status, caught.value.param) == (400, field)
+    assert said in caught.value.message
+
+
 def test_a_least_length_goes_to_its_old_name() -> None:
     found = plan([*NAMED_INPUTS, ("min_length", "INT32", [1], True)])
     assert sent(ask(found, {"prompt": "Hi", "min_tokens": 3}))["min_length"] == (3,)

@@ -37,8 +37,11 @@ def test_half_a_character_waits_for_the_other_half() -> None:
         (["a\ufffd", "a\ufffd\ufffd", "a\U0001f600"], ["a", "", "\U0001f600", ""]),
         (["a\ufffd"], ["a", "\ufffd"]),
         (["same", "same", "same!"], ["same", "", "!", ""]),
-        # What was given out stays; the text goes on after it.
-        (["Hello ", "Hello, world"], ["Hello ", " world", ""]),
+        # What was given out stays; the text goes on after it, and loses nothing where only white space changed.
+        (["Hello ", "Hello, world"], ["Hello ", ", world", ""]),
+        (["do n", "don't"], ["do n", "'t", ""]),
+        (["  ", "x", "xy z"], ["  ", "", "xy z", ""]),
+        (["Hello wor", "Hello, w", "Hello, world"], ["Hello wor", "", "ld", ""]),
         # A text that became shorter is waited for; an empty one is no text.
         (["Hello wor", "Hello", "", "Hello world"], ["Hello wor", "", "", "ld", ""]),
         # One that was rewritten goes on where the end of what was given out stands in it.
@@ -51,7 +54,9 @@ def test_cumulative_text_into_deltas(responses: list[str], deltas: list[str]) ->
     assert [*(reader.read(r.encode()) for r in responses), reader.end()] == deltas
 
 
-@pytest.mark.parametrize("responses", [["Hello", " world"], ["longer", "short"]])
+@pytest.mark.parametrize(
+    "responses", [["Hello", " world"], ["longer", "short"], ["Hello", "Here we go"], ["The first", "There is another"]]
+)
 def test_a_text_so_far_that_does_not_begin_as_it_began_is_refused(responses: list[str]) -> None:
     reader = CumulativeText()
     reader.read(responses[0].encode())
