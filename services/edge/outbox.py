@@ -230,9 +230,9 @@ class Outbox:
         file = OutboxFile.adopt(path, self._disk)
         if file is None:
             return None
+        # A lower bound of its settlements' age; the wall clock may have been set back.
+        age_s = max(time.time() - file.written_at_s, 0.0)
         try:
-            # A lower bound of its settlements' age: when its owner wrote last.
-            age_s = max(time.time() - path.stat().st_mtime, 0.0)
             if file.unreadable:
                 # Before the file can go. Never seen without a broken disk.
                 self._quarantine.keep_lines(file.unreadable)

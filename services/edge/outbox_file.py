@@ -34,8 +34,9 @@ class OutboxFile:
         # A file that is full, or was another process's, is not appended to any more.
         self.sealed = False
         self.failed = False
-        # Lines that could not be read at adoption.
+        # Of a file that was adopted: lines that could not be read, and when its owner wrote last, by the wall clock.
         self.unreadable: list[bytes] = []
+        self.written_at_s = 0.0
         self._descriptor = descriptor
         self._disk = disk
         self._next_sync: asyncio.Task[None] | None = None
@@ -66,13 +67,15 @@ class OutboxFile:
             return None
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.fstat(descriptor).st_nlink == 0:
+            status = os.fstat(descriptor)
+            if status.st_nlink == 0:
                 # Whoever had the lock before us has replayed and removed it.
                 os.close(descriptor)
                 return None
             pending, whole, unreadable = settlement.read_lines(path.read_bytes())
-            # A torn last line would run into what is appended next.
-            os.ftruncate(descriptor, whole)
+            if whole != status.st_size:
+                # A torn last line would run into what is appended next.
+                os.ftruncate(descriptor, whole)
         except BlockingIOError:
             os.close(descriptor)
             return None
@@ -82,6 +85,7 @@ class OutboxFile:
         file = cls(path, descriptor, pending, whole, disk)
         file.sealed = True
         file.unreadable = unreadable
+        file.written_at_s = status.st_mtime
         return file
 
     @property
