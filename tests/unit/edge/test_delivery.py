@@ -112,7 +112,7 @@ async def test_a_full_outbox_turns_new_work_away_before_money_is_touched(make_st
 
 
 async def test_a_busy_edge_adopts_what_another_left(make_stand: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delivery, "LOOK_EVERY_S", 0.05)
+    monkeypatch.setattr(delivery, "LOOK_EVERY_S", 0.3)
     stand = await make_stand()
     stand.router.script = well
     folder = stand.data_dir / "edge" / "outbox"
@@ -121,9 +121,10 @@ async def test_a_busy_edge_adopts_what_another_left(make_stand: Make, monkeypatc
     other.append(entry("left"))
     await other.close()
     # Never idle for as long as it would wait in idleness.
-    while "left" not in stand.billing.holds:
-        stand.edge._settler.wake.set()
-        await asyncio.sleep(0)
+    async with asyncio.timeout(10):
+        while "left" not in stand.billing.holds:
+            stand.edge._settler.wake.set()
+            await asyncio.sleep(0)
     await eventually(lambda: stand.metric("outbox_settlements") == 0)
     assert stand.billing.calls == [("settle", "left")]
     assert stand.metric("outbox_adopted_total") == 1
