@@ -48,7 +48,8 @@ class EdgeLimits(Section):
     billing_timeout_s: Positive = 5.0
     key_cache_s: Annotated[float, Field(ge=0, le=1)] = 1.0
     max_orphans_per_key: Count = 8
-    max_outbox_bytes: Count = 256 * 1024 * 1024
+    # A settlement takes some 260 bytes, and three times as many of memory.
+    max_outbox_bytes: Count = 64 * 1024 * 1024
     drain_s: Positive = 180.0
 
 

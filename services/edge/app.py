@@ -19,6 +19,7 @@ from services.edge.admin_routes import AdminRoutes
 from services.edge.admission import Admission
 from services.edge.answer_json import answer
 from services.edge.billing_client import BillingClient
+from services.edge.delivery import Delivery
 from services.edge.fleet_view import FleetView
 from services.edge.health_routes import HealthRoutes
 from services.edge.holds import Holds
@@ -50,11 +51,13 @@ class Edge:
         self._watchers = TaskSet()
         self._router = RouterClient(settings.router_target)
         self._billing = BillingClient(settings.billing_target, limits.billing_timeout_s)
-        self._outbox = Outbox(settings.data_dir / "edge" / "outbox", limits.max_outbox_bytes)
+        self._outbox = Outbox(settings.data_dir / "edge" / "outbox", limits.max_outbox_bytes, self.metrics)
+        self.metrics.watch(self._outbox)
         self._holds = Holds(self._billing)
         self._settler = Settler(
             self._billing, self._outbox, self._holds, self.metrics, self._tasks, limits.settle_wait_s
         )
+        self._delivery = Delivery(self._billing, self._outbox, self._settler, self.metrics, limits.billing_timeout_s)
         self._fleet = FleetView(self._router)
         orphans = Orphans(limits.max_orphans_per_key)
         keys = KeyCache(self._billing, limits.key_cache_s, loop.time)
@@ -74,7 +77,7 @@ class Edge:
         self._outbox.open()
         self._watchers.spawn(self._fleet.watch(), "watch-fleet")
         self._watchers.spawn(self._holds.renew(), "renew-holds")
-        self._watchers.spawn(self._settler.deliver(), "deliver-outbox")
+        self._watchers.spawn(self._delivery.run(), "deliver-outbox")
         section = self._settings.edge
         self.port = await self._listen(self._public(), section.listen, "edge.listen")
         self.admin_port = await self._listen(self._admin_app(), section.admin_listen, "edge.admin_listen")
@@ -96,7 +99,7 @@ class Edge:
     async def _deliver_rest(self) -> None:
         try:
             async with asyncio.timeout(_LAST_SETTLEMENTS_S):
-                await self._settler.deliver_once()
+                await self._delivery.deliver_once()
         except TimeoutError:
             pass
         if len(self._outbox):

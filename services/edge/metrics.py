@@ -4,10 +4,31 @@ Labels are bounded: routes by their pattern, codes from the error table, outcome
 model.
 """
 
+from collections.abc import Callable
+from typing import Protocol
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _FIRST_TOKEN_BUCKETS_S = (0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
+
+
+class OutboxFigures(Protocol):
+    """What the outbox tells of itself."""
+
+    def __len__(self) -> int: ...
+
+    @property
+    def size_bytes(self) -> int: ...
+
+    @property
+    def oldest_s(self) -> float: ...
+
+    @property
+    def sound(self) -> bool: ...
+
+    @property
+    def quarantine_bytes(self) -> int: ...
 
 
 class Metrics:
@@ -54,12 +75,30 @@ class Metrics:
         self.orphans = Gauge(
             "speedinfer_edge_orphans", "Streams that are read on without their client", registry=self.registry
         )
-        self.outbox = Gauge(
-            "speedinfer_edge_outbox_settlements", "Settlements without billing's answer", registry=self.registry
+        self.outbox_adopted = Counter(
+            "speedinfer_edge_outbox_adopted",
+            "Settlements that came with the files of dead edges",
+            registry=self.registry,
         )
-        self.outbox_bytes = Gauge("speedinfer_edge_outbox_bytes", "Size of the outbox's files", registry=self.registry)
+        self.outbox_replays = Counter(
+            "speedinfer_edge_outbox_replays", "Settlements sent again", registry=self.registry
+        )
         self.outbox_failures = Counter(
-            "speedinfer_edge_outbox_failures", "Writes or syncs of the outbox that failed", registry=self.registry
+            "speedinfer_edge_outbox_failures",
+            "What the outbox's disk did not do, by operation",
+            ["operation"],
+            registry=self.registry,
+        )
+        self.outbox_refusals = Counter(
+            "speedinfer_edge_outbox_refusals",
+            "Requests turned away because the outbox is full or broken",
+            ["why"],
+            registry=self.registry,
+        )
+        self.unreadable = Counter(
+            "speedinfer_edge_outbox_unreadable",
+            "Lines of the outbox that could not be read; kept in the quarantine",
+            registry=self.registry,
         )
         self.first_token_seconds = Histogram(
             "speedinfer_edge_first_token_seconds",
@@ -67,6 +106,18 @@ class Metrics:
             buckets=_FIRST_TOKEN_BUCKETS_S,
             registry=self.registry,
         )
+
+    def watch(self, outbox: OutboxFigures) -> None:
+        """Show what the outbox holds, whenever somebody looks."""
+        figures: list[tuple[str, str, Callable[[], float]]] = [
+            ("outbox_settlements", "Settlements without billing's answer", lambda: len(outbox)),
+            ("outbox_bytes", "Size of the outbox's files", lambda: outbox.size_bytes),
+            ("outbox_oldest_seconds", "How long the oldest of them has been waiting", lambda: outbox.oldest_s),
+            ("outbox_sound", "1 while the disk takes settlements, else 0", lambda: outbox.sound),
+            ("quarantine_bytes", "Size of quarantine.jsonl, which waits for a person", lambda: outbox.quarantine_bytes),
+        ]
+        for name, what, look in figures:
+            Gauge(f"speedinfer_edge_{name}", what, registry=self.registry).set_function(look)
 
     def text(self) -> bytes:
         """The exposition."""

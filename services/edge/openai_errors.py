@@ -98,6 +98,15 @@ BODY_TOO_SLOW = Problem(408, "The body did not arrive in time.", _REQUEST, "requ
 BILLING_UNAVAILABLE = Problem(
     503, "Billing does not answer; nothing was charged. Try again.", _SERVER, "billing_unavailable", retry_after_s=2
 )
+CHARGE_UNKNOWN = Problem(
+    503,
+    "Billing does not answer and the charge could not be written down; it may be booked yet. GET /v1/requests/{id} tells.",
+    _SERVER,
+    "billing_unavailable",
+    retry_after_s=MAX_RETRY_AFTER_S,
+    # The work was done and may be charged: a client's own retry would do it twice.
+    retry=False,
+)
 SETTLEMENT_REFUSED = Problem(
     503,
     "The charge could not be booked; nothing was charged and the operator was told.",

@@ -77,22 +77,36 @@ def done_line(reservation_id: str) -> bytes:
     return orjson.dumps({"done": reservation_id}) + b"\n"
 
 
-def read_lines(text: bytes) -> tuple[dict[str, Settlement], int, int]:
+def read_lines(text: bytes) -> tuple[dict[str, Settlement], int, list[bytes]]:
     """(settlements without an answer, length of the part that is whole, lines in it that cannot be read).
 
     A process that dies while it appends leaves a last line without an end: that settlement was never sent, because
     appending comes first."""
     whole = text.rfind(b"\n") + 1
     pending: dict[str, Settlement] = {}
-    broken = 0
-    for line in text[:whole].splitlines():
+    unreadable: list[bytes] = []
+    # Not `splitlines`, for which a carriage return is an end, too.
+    for line in text[:whole].split(b"\n")[:-1]:
         try:
             entry = orjson.loads(line)
             if "done" in entry:
                 pending.pop(entry["done"], None)
             else:
                 settlement = Settlement(**entry["settle"])
+                _check(settlement)
                 pending[settlement.reservation_id] = settlement
         except (ValueError, TypeError, KeyError):
-            broken += 1
-    return pending, whole, broken
+            unreadable.append(line)
+    return pending, whole, unreadable
+
+
+def _check(settlement: Settlement) -> None:
+    """ValueError for what could not be sent: one such line must not stand in the way of all others."""
+    required = (settlement.prompt_tokens, settlement.attempts, settlement.ending)
+    optional = (settlement.completion_tokens, settlement.cached_prompt_tokens)
+    counts = (*required, *(each for each in optional if each is not None))
+    if not all(type(count) is int and 0 <= count <= MAX_COUNT for count in counts):
+        raise ValueError("a count is none")
+    texts = (settlement.reservation_id, settlement.worker_id, settlement.traceparent)
+    if not settlement.reservation_id or not all(isinstance(text, str) for text in texts):
+        raise ValueError("a text is none")

@@ -24,6 +24,10 @@ class LoopThread:
         """Run a coroutine there, and wait for it here."""
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(what, self._loop))
 
+    def call(self, what: Coroutine[Any, Any, T]) -> T:
+        """The same for who has no loop."""
+        return asyncio.run_coroutine_threadsafe(what, self._loop).result(END_S)
+
     def soon(self, what: Callable[[], object]) -> None:
         """Do something there; does not wait."""
         self._loop.call_soon_threadsafe(what)

@@ -110,11 +110,15 @@ class Product:
         for name in names:
             until(lambda name=name: self._is_ready(name), f"{name} is ready", 60)  # type: ignore[misc]
 
+    def environment_of(self, _name: str) -> Mapping[str, str]:
+        """What a service is started with; a product whose services differ answers each its own."""
+        return self.environment
+
     def _spawn(self, name: str) -> subprocess.Popen[bytes]:
         with self.log(name).open("ab") as log:
             return subprocess.Popen(
                 [sys.executable, "-m", "services.cli.main", name, "--with-parent", str(os.getpid())],
-                env=self.environment,
+                env=self.environment_of(name),
                 cwd=self.folder,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -64,7 +64,8 @@ class Client:
     """Calls with one item answer its result."""
 
     def __init__(self, port: int, clock: MovedClock | None = None) -> None:
-        self.channel = rpc.channel(f"127.0.0.1:{port}")
+        self.target = f"127.0.0.1:{port}"
+        self.channel = rpc.channel(self.target)
         self.clock = clock
         self.reservations = pb_grpc.ReservationServiceStub(self.channel)
         self.access = access_pb2_grpc.AccessServiceStub(self.channel)
