@@ -143,15 +143,6 @@ def test_wrong_members_of_chat(changes: dict[str, Any]) -> None:
     assert param.startswith(next(iter(changes)))
 
 
-@pytest.mark.parametrize("depth", [0, 1, 5])
-def test_templates_are_refused_at_any_depth(depth: int) -> None:
-    value: Any = {"chat_template": "x"}
-    for _ in range(depth):
-        value = {"a": [value]}
-    assert refused("chat", chat_template_kwargs=value) == "chat_template_kwargs.chat_template"
-    assert check("chat", chat_template_kwargs={"enable_thinking": False}).prompt.text_bytes
-
-
 @pytest.mark.parametrize("prompt", [None, [], ["a", "b"], [1, "a"], [[1], [2]], [[]], [-1], [1.5], [True], {}, 5])
 def test_wrong_prompts(prompt: Any) -> None:
     assert refused("completion", prompt=prompt) == "prompt"
