@@ -49,10 +49,12 @@ _CREDENTIAL = re.compile(
     r"|\bssh-(?:rsa|dss|ed25519)\s{1,5}AAAA\S*"
     r"|\beyJ[\w-]{8,2000}\.[\w.-]*"
     r"|(?i:(?:api[_ -]?key|(?:access|account|auth|client|private|secret|session|signing)[_ -]?(?:key|token|secret)|password"
-    r"|passwd|passphrase)(?:\s(?:provided|given|used))?" + _WORD + ")"
+    r"|passwd|passphrase)(?:\s(?:is|was|provided|given|used))?" + _WORD + ")"
     # Without a sign between: a word with a digit is no English.
     r"|(?i:\b(?:api[_ -]?key|(?:access|auth|secret)[_ -](?:key|token)|password)\s{1,3}"
     r"(?:(?:is|was|provided|given|used)\s{1,3})?[\"'(]?(?=[\w./+-]{0,200}\d)[\w./+=-]{6}[\w./+=-]*)"
+    # Long and mixed, after what names such things.
+    r"|(?i:\b(?:key|token|secret)(?:\s{0,3}[:=])?\s{0,3}[\"']?(?=[\w-]{0,200}\d)(?=[\w-]{0,200}[a-z])[\w-]{24}[\w-]*)"
     r"|(?i:\b(?:token|secret|signature|sig)=[^\s\"',;&]{6}[^\s\"',;&]*)"
 )
 # What a credential's padding or quote leaves behind.

@@ -26,7 +26,8 @@ _FUNCTION = (
 _CODE = re.compile(
     # An object as Python shows it.
     r"<[\w.<>]{1,100}(?:\s[\w.<>]{1,100}){0,6} at 0x[0-9a-f]{1,16}>{1,3}"
-    r"|\b0x[0-9a-f]{7,16}\b" + _FUNCTION +
+    # Bounds of numbers are none.
+    r"|\b0x(?!7?f{1,16}\b|[18]0{1,16}\b)[0-9a-f]{7,16}\b" + _FUNCTION +
     # An offset in a function, in a library.
     r"|(?<![\w:~.])\w[\w:~.]{0,200}(?:\([^()\n]{0,200}\))?\s?\+\s?0x[0-9a-f]{1,16}(?:/0x[0-9a-f]{1,8})?"
     r"|\blib[\w+-][\w+.-]{0,100}\.so(?:\.\d{1,4}){0,4}\b(?:\s?\(\+0x[0-9a-f]{1,16}\))?"
@@ -35,6 +36,9 @@ _CODE = re.compile(
     # Below a package that runtimes are made of.
     r"|(?<![\w./-])(?:vllm|sglang|tensorrt_llm|torch|transformers|tritonserver|uvicorn|starlette|fastapi|pydantic(?:_core)?)"
     r"(?:/[\w+-][\w.+-]{0,100}){1,20}" + _ENDING + r"\b"
+    # Their modules and namespaces.
+    r"|(?<![\w./:-])(?:vllm|sglang|tensorrt_llm|torch|transformers|tritonserver|uvicorn|starlette|fastapi)(?:\.\w{1,80}){2,12}"
+    r"|(?<![\w:])(?:tensorrt_llm|nvinfer1|torch|c10|triton)(?:::[\w~]{1,80}){2,12}(?:\([^()\n]{0,200}\))?"
     r"|\b(?:pid|tid|process id|thread id)[ :=#]{0,3}\d{1,10}\b",
     re.IGNORECASE,
 )  # fmt: skip

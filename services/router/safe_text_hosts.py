@@ -67,6 +67,8 @@ _BEFORE = frozenset({
 })  # fmt: skip
 # After these, a word with a number is a machine.
 _WHERE = _BEFORE | {"by", "on", "reach"}
+# After these stands a word of the client's.
+_CLIENTS = frozenset({"argument", "field", "function", "parameter", "property", "role", "tool", "tools"})
 _USUAL_PORTS = frozenset(
     (*range(8000, 8192), *range(8193, 9100), 3000, 5000, 5001, 5432, 6333, 6379, 7860, 9200, 11434, 30000, *range(50051, 50061))
 )  # fmt: skip
@@ -96,11 +98,12 @@ def _machine(found: re.Match[str]) -> str:
         return found.group()
     if label[-1] not in _DIGITS or _QUANTITIES.intersection(names) or not _MACHINES.intersection(names):
         return found.group()
+    before = _word_before(found)
     if "-" in label:
-        return MASK
+        return found.group() if before in _CLIENTS else MASK
     # Names in JSON and in code look like these as well.
     several = len(_HOSTS.intersection(names)) > 1
-    return MASK if several or (len(parts) == 1 and _word_before(found) in _WHERE) else found.group()
+    return MASK if several or (len(parts) == 1 and before in _WHERE) else found.group()
 
 
 def _bare(parts: list[str]) -> list[str]:

@@ -75,6 +75,9 @@ TAKEN = [
     ("foo()+0x1f in libtrt.so.10", "*** in ***"),
     ("raise+0x1f/0x20", "***"),
     ("pid 4711 died, tid=12", "*** died, ***"),
+    ("at 0x7f000001, 0x55d0c8a1", "at ***, ***"),
+    ("no x in vllm.engine.arg_utils", "no x in ***"),
+    ("in tensorrt_llm::executor::Executor::enqueue(Request const&) now", "in *** now"),
     # Paths.
     ("./engines/rank0.plan", "***"),
     ("no ../models/x", "no ***"),
@@ -89,6 +92,9 @@ TAKEN = [
     ("API key abc12345 is wrong", "*** is wrong"),
     ("the password is hunter22", "the ***"),
     ("HF_TOKEN=abc and MY_DB_PASSWORD: x", "*** and ***"),
+    ("Your api key is: sk-abc", "Your ***"),
+    ("key: 0123456789abcdef0123456789abcdef", "***"),
+    ("token 'abcdef0123456789abcdef0123456789' is old", "***' is old"),
     # Characters.
     ("a\x00b\x07c\x7fd\x85e", "abcd\ne"),
     ("a\tb\x0bc\x1fd", "a b c d"),
@@ -133,6 +139,8 @@ KEPT = [
     "use POST /v1/chat/completions, /v1/completions or /v1/embeddings",
     "e.g. foo, i.e. bar, etc. and so on...and on",
     "json-schema.org, example.com and x.y are words; java.io.IOException, node.js, socket.io",
+    "seed must be below 0xFFFFFFFFFFFFFFFF, 0x7fffffff or 0x80000000; dtype torch.float16; std::chrono::seconds",
+    "the tool server-2 is not known; property 'node-1' is required; unknown key: temperature_of_the_whole_answer",
     "value 0x10, 0xff and 0x1F600 are odd",
     "a + b, 1+0, C++ and f(x)+g(x)",
     "class <int> in List<String>",
