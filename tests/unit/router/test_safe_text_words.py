@@ -134,7 +134,7 @@ KEPT = [
     "the API key is missing; the api key must be set; no API key was provided",
     "the access token limit and the secret key rule",
     "the password must be 12 characters or more",
-    "#/definitions/Address/properties/city cannot be resolved",
+    "#/definitions/Address/properties/city and #/components/schemas/Foo cannot be resolved",
     "$ref '#/$defs/Foo' and /messages/0/content/1/text and /properties/a/type",
     "use POST /v1/chat/completions, /v1/completions or /v1/embeddings",
     "e.g. foo, i.e. bar, etc. and so on...and on",
