@@ -5,7 +5,7 @@ from typing import Any
 from speedinfer.common.v1.operation_pb2 import Operation
 from speedinfer.router.v1.fleet_pb2 import Feature
 
-from services.edge import fields, media, openai_request
+from services.edge import fields, media, openai_request, template_names
 from services.edge.openai_request import Bounds, InferenceRequest, Need
 from services.edge.prompt_size import PromptSize, body_bytes
 
@@ -22,7 +22,8 @@ def check(body: dict[str, Any], members: dict[str, bytes], bounds: Bounds) -> In
     choices, sequences = openai_request.sequences(body)
     stream, usage_wish = openai_request.streaming(body)
     openai_request.check_sampling(body)
-    openai_request.refuse_templates(body)
+    fields.mapping(body, "chat_template_kwargs")
+    template_names.refuse(body, members.values())
     fields.boolean(body, "logprobs")
     fields.integer(body, "top_logprobs", 0, 100)
     fields.objects(body, "tools")

@@ -9,7 +9,7 @@ from typing import Any
 from speedinfer.common.v1.operation_pb2 import Operation
 from speedinfer.router.v1.fleet_pb2 import Feature
 
-from services.edge import fields, openai_request
+from services.edge import fields, openai_request, template_names
 from services.edge.normal_form import string_bytes
 from services.edge.openai_request import Bounds, InferenceRequest, Need
 from services.edge.prompt_size import PromptSize, body_bytes
@@ -23,7 +23,8 @@ def check(body: dict[str, Any], members: dict[str, bytes], _bounds: Bounds) -> I
     choices, sequences = openai_request.sequences(body)
     stream, usage_wish = openai_request.streaming(body)
     openai_request.check_sampling(body)
-    openai_request.refuse_templates(body)
+    fields.mapping(body, "chat_template_kwargs")
+    template_names.refuse(body, members.values())
     fields.integer(body, "logprobs", 0, 100)
     fields.boolean(body, "echo")
     fields.text(body, "suffix")

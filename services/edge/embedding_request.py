@@ -8,7 +8,7 @@ from typing import Any
 from speedinfer.common.v1.operation_pb2 import Operation
 from speedinfer.router.v1.fleet_pb2 import Feature
 
-from services.edge import fields, openai_request
+from services.edge import fields, openai_request, template_names
 from services.edge.normal_form import string_bytes
 from services.edge.openai_request import Bounds, InferenceRequest, Need, UsageWish
 from services.edge.prompt_size import PromptSize, body_bytes
@@ -27,7 +27,8 @@ def check(body: dict[str, Any], members: dict[str, bytes], bounds: Bounds) -> In
         fields.refuse("encoding_format", "'encoding_format' must be 'float' or 'base64'.")
     fields.integer(body, "dimensions", 1)
     fields.text(body, "user")
-    openai_request.refuse_templates(body)
+    fields.mapping(body, "chat_template_kwargs")
+    template_names.refuse(body, members.values())
     needs = [Need(Feature.FEATURE_EMBEDDING, "")]
     if token_ids:
         needs.append(Need(Feature.FEATURE_TOKEN_IDS, "input"))

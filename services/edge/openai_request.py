@@ -23,9 +23,11 @@ LIMIT_NAMES = ("max_tokens", "max_completion_tokens")
 _OURS = frozenset({"model", "stream", "stream_options", *LIMIT_NAMES})
 # Names of other APIs for the width of a search; no transport passes them on.
 _BEAMS = ("beam_width", "num_beams", "num_return_sequences")
-_TEMPLATE = "chat_template"
-_TEMPLATE_CARRIERS = ("chat_template_kwargs", "injected_chat_template_kwargs")
-_STRUCTURE = ("guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs")
+# The runtimes' own names for the shape of an answer.
+_STRUCTURE = (
+    "ebnf", "grammar", "guided_choice", "guided_grammar", "guided_json", "guided_regex", "json_schema", "regex",
+    "structured_outputs",
+)  # fmt: skip
 
 
 class UsageWish(Enum):
@@ -133,28 +135,6 @@ def sampling_needs(body: Mapping[str, Any]) -> list[Need]:
     return needs
 
 
-def refuse_templates(body: Mapping[str, Any]) -> None:
-    """400 for a template in the request: it would run on the gateway or the worker."""
-    if body.get(_TEMPLATE) is not None:
-        fields.refuse(_TEMPLATE, "'chat_template' is not taken from requests.")
-    for carrier in _TEMPLATE_CARRIERS:
-        if fields.mapping(body, carrier) and _names_template(body[carrier]):
-            fields.refuse(f"{carrier}.{_TEMPLATE}", f"'chat_template' in {carrier!r} is not taken from requests.")
-
-
 def passed_on(body: Mapping[str, Any], members: Mapping[str, bytes]) -> tuple[tuple[str, bytes], ...]:
     """The members that the router gets."""
     return tuple((name, text) for name, text in members.items() if name not in _OURS and body.get(name) is not None)
-
-
-def _names_template(value: Any) -> bool:
-    stack = [value]
-    while stack:
-        item = stack.pop()
-        if isinstance(item, dict):
-            if item.get(_TEMPLATE) is not None:
-                return True
-            stack += item.values()
-        elif isinstance(item, list):
-            stack += item
-    return False

@@ -2,14 +2,17 @@
 transports import it.
 
 What a worker's registration holds (its key, the values of its headers, where it is) is known exactly and taken out first;
-the rest is known by its looks (`safe_text_places.py` for where things are). Of a long text only the beginning is looked at, and
-each pattern looks at a character a bounded number of times, so that no worker can keep us busy.
+the rest is known by its looks: credentials here, `safe_text_code.py` for places in a program, `safe_text_places.py` for where
+things are. Only characters that can be seen are left to look at (`safe_text_characters.py`). Of a long text only the beginning
+is looked at, and each pattern looks at a character a bounded number of times, so that no worker can keep us busy.
 """
 
 import re
 from collections.abc import Iterable
 
-from services.router.safe_text_places import MASK, without_places
+from services.router.safe_text_characters import MASK, plain
+from services.router.safe_text_code import without_code
+from services.router.safe_text_places import without_places
 
 MAX_CHARACTERS = 2000
 # More than is shown, since what is masked becomes shorter.
@@ -39,12 +42,19 @@ _CREDENTIAL = re.compile(
     r"|(?i:\bBearer\s{1,20}\S+)"
     # A word after `Basic` is one only if it looks encoded.
     r"|(?i:\bBasic)\s{1,20}(?=[a-z+/]{0,200}[A-Z0-9=])[A-Za-z0-9+/]{4}[A-Za-z0-9+/]*"
+    # Of the environment.
+    r"|\b(?:[A-Z][A-Z0-9]{0,40}_){1,6}(?:TOKEN|KEY|SECRET|PASSWORD|PASSWD|PWD)\s{0,2}[=:]\s{0,2}[^\s\"',;&]+"
     r"|(?i:\b(?:sk-|nvapi-|gh[opsu]_|github_pat_|xox[a-z]-|hf_|glpat-|[rsp]k_(?:live|test)_)[\w-]{4}[\w-]*)"
     r"|\b(?:AKIA|ASIA)[0-9A-Z]{12}[0-9A-Z]*|\bAIza[\w-]{20}[\w-]*|\bya29\.[\w-]{10}[\w-]*"
     r"|\bssh-(?:rsa|dss|ed25519)\s{1,5}AAAA\S*"
     r"|\beyJ[\w-]{8,2000}\.[\w.-]*"
-    r"|(?i:(?:api[_-]?key|(?:access|account|auth|client|private|secret|session|signing)[_-]?(?:key|token|secret)|password"
-    r"|passwd|passphrase)" + _WORD + ")"
+    r"|(?i:(?:api[_ -]?key|(?:access|account|auth|client|private|secret|session|signing)[_ -]?(?:key|token|secret)|password"
+    r"|passwd|passphrase)(?:\s(?:is|was|provided|given|used))?" + _WORD + ")"
+    # Without a sign between: a word with a digit is no English.
+    r"|(?i:\b(?:api[_ -]?key|(?:access|auth|secret)[_ -](?:key|token)|password)\s{1,3}"
+    r"(?:(?:is|was|provided|given|used)\s{1,3})?[\"'(]?(?=[\w./+-]{0,200}\d)[\w./+=-]{6}[\w./+=-]*)"
+    # Long and mixed, after what names such things.
+    r"|(?i:\b(?:key|token|secret)(?:\s{0,3}[:=])?\s{0,3}[\"']?(?=[\w-]{0,200}\d)(?=[\w-]{0,200}[a-z])[\w-]{24}[\w-]*)"
     r"|(?i:\b(?:token|secret|signature|sig)=[^\s\"',;&]{6}[^\s\"',;&]*)"
 )
 # What a credential's padding or quote leaves behind.
@@ -56,7 +66,7 @@ class SafeText:
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         known: set[str] = set()
-        for secret in secrets:
+        for secret in map(plain, secrets):
             # `Bearer abc` is also told as `abc`.
             known.update(part for part in (secret.strip(), *secret.split()) if len(part) >= MIN_SECRET_CHARACTERS)
         # The longest first, so that no part of it is left beside a mask.
@@ -64,6 +74,7 @@ class SafeText:
 
     def __call__(self, text: str, max_characters: int = MAX_CHARACTERS) -> str:
         """The text without what nobody outside may see; may be empty."""
+        text = plain(text)
         for secret in self._known:
             text = text.replace(secret, MASK)
         text = _beginning(text)
@@ -71,7 +82,7 @@ class SafeText:
         if found is not None:
             text = text[: found.start()]
         text = _LEFT.sub(MASK, _CREDENTIAL.sub(MASK, text))
-        return without_places(text)[:max_characters].strip()
+        return without_places(without_code(text))[:max_characters].strip()
 
 
 def _beginning(text: str) -> str:

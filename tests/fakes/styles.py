@@ -5,11 +5,11 @@ trtllm-serve's ways: a role frame with a space at its line's end, no `finish_rea
 (`avg_decoded_tokens_per_iter`, `stop_reason`), unknown fields refused with a bare text, flat errors, usage only where
 `stream_options` is there, which is refused where nothing streams.
 
-Triton's: errors are `{"detail": ...}`, a model that it does not know is a 400, `finish_reason` is always `stop`, and usage
-comes only from models with counting tensors.
+Triton's: unknown fields are refused as well, errors are `{"detail": ...}`, a model that it does not know is a 400,
+`finish_reason` is always `stop`, and usage comes only from models with counting tensors.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -21,12 +21,32 @@ ALL: tuple[Style, ...] = ("openai", "trtllm", "triton-openai")
 
 PROMPT_TOKENS = 12
 WORDS = ("Hello", ", ", "world", "!", " Bye.")
-_TRTLLM_FIELDS = frozenset({
-    "model", "messages", "prompt", "max_tokens", "max_completion_tokens", "stream", "stream_options", "temperature", "top_p",
-    "n", "stop", "seed", "user", "frequency_penalty", "presence_penalty", "logit_bias", "logprobs", "top_logprobs", "tools",
-    "tool_choice", "response_format", "top_k", "min_p", "repetition_penalty", "chat_template_kwargs", "best_of", "min_tokens",
-    "ignore_eos", "stop_token_ids", "use_beam_search", "parallel_tool_calls", "reasoning_effort", "echo",
+# The request models of chats and of completions, without what no gateway may send.
+_TRTLLM_SHARED = frozenset({
+    "model", "max_tokens", "stream", "stream_options", "temperature", "top_p", "n", "stop", "seed", "user",
+    "frequency_penalty", "presence_penalty", "logit_bias", "logprobs", "response_format", "echo", "best_of",
+    "use_beam_search", "top_k", "top_p_min", "min_p", "repetition_penalty", "length_penalty", "early_stopping",
+    "stop_token_ids", "include_stop_str_in_output", "ignore_eos", "min_tokens", "skip_special_tokens",
+    "spaces_between_special_tokens", "truncate_prompt_tokens", "add_special_tokens", "thinking_token_budget",
 })  # fmt: skip
+_TRTLLM_FIELDS = {
+    "chat/completions": _TRTLLM_SHARED | {
+        "messages", "max_completion_tokens", "top_logprobs", "tools", "tool_choice", "parallel_tool_calls",
+        "reasoning_effort", "thinking", "add_generation_prompt", "documents", "chat_template_kwargs",
+    },
+    "completions": _TRTLLM_SHARED | {"prompt", "suffix", "detokenize"},
+}  # fmt: skip
+_TRITON_SHARED = frozenset({
+    "model", "max_tokens", "stream", "stream_options", "temperature", "top_p", "n", "stop", "seed", "user",
+    "frequency_penalty", "presence_penalty", "logit_bias", "logprobs", "min_tokens", "ignore_eos",
+})  # fmt: skip
+_TRITON_FIELDS = {
+    "chat/completions": _TRITON_SHARED | {
+        "messages", "max_completion_tokens", "top_logprobs", "response_format", "tools", "tool_choice",
+        "function_call", "functions",
+    },
+    "completions": _TRITON_SHARED | {"prompt", "suffix", "best_of", "echo"},
+}  # fmt: skip
 # What older builds of trtllm-serve refuse as well.
 OLDER_LACK = frozenset({"user", "parallel_tool_calls", "logit_bias"})
 
@@ -73,7 +93,8 @@ def is_ready(style: Style, path: str) -> bytes | None:
 def _refusal(manner: Manner, models: Collection[str], request: Received) -> bytes | None:
     body = request.json
     if manner.style == "trtllm":
-        unknown = [name for name in body if name not in _TRTLLM_FIELDS or name in manner.lacks]
+        known = _fields(_TRTLLM_FIELDS, request)
+        unknown = [name for name in body if name not in known or name in manner.lacks]
         if unknown:
             text = f"[{{'type': 'extra_forbidden', 'loc': ('body', '{unknown[0]}'), 'msg': 'Extra inputs are not permitted'}}]"
             return scripts.json_answer({"error": text}, 400)
@@ -84,17 +105,26 @@ def _refusal(manner: Manner, models: Collection[str], request: Received) -> byte
             flat = {"object": "error", "message": "max_tokens must be positive", "type": "BadRequestError"}
             return scripts.json_answer({**flat, "param": None, "code": 400}, 400)
     if manner.style == "triton-openai":
-        return _triton_refusal(models, body)
+        return _triton_refusal(models, body, _fields(_TRITON_FIELDS, request))
     return None
 
 
-def _triton_refusal(models: Collection[str], body: dict[str, Any]) -> bytes | None:
+def _fields(table: Mapping[str, Collection[str]], request: Received) -> Collection[str]:
+    """The names that the request model of a route has; there is none where there is no route."""
+    return next((fields for route, fields in table.items() if request.path.endswith(route)), request.json.keys())
+
+
+def _triton_refusal(models: Collection[str], body: dict[str, Any], known: Collection[str]) -> bytes | None:
     prompt = body.get("messages", body.get("prompt", body.get("input")))
     if prompt is None:
         detail = [{"type": "missing", "loc": ["body", "messages"], "msg": "Field required", "input": {}}]
         return scripts.json_answer({"detail": detail}, 422)
     if body.get("model") not in models:
         return scripts.json_answer({"detail": f"Unknown model: {body.get('model')}"}, 400)
+    for name in body:
+        if name not in known:
+            detail = [{"type": "extra_forbidden", "loc": ["body", name], "msg": "Extra inputs are not permitted"}]
+            return scripts.json_answer({"detail": detail}, 422)
     if body.get("n", 1) > 1:
         return scripts.json_answer({"detail": "Only n=1 is supported"}, 400)
     for name in ("logit_bias", "logprobs"):

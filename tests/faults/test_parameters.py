@@ -46,7 +46,10 @@ WRONG: list[tuple[str, str, Any, str]] = [
     ("chat/completions", "tools", ["f"], "tools[0]"),
     ("chat/completions", "tool_choice", 1, "tool_choice"),
     ("chat/completions", "chat_template", "{{ 1 }}", "chat_template"),
-    ("chat/completions", "chat_template_kwargs", {"a": [{"chat_template": "x"}]}, "chat_template_kwargs.chat_template"),
+    ("chat/completions", "chat_template_kwargs", {"a": [{"chat_template": "x"}]}, "chat_template_kwargs.a[0].chat_template"),
+    ("chat/completions", "injected_chat_template_kwargs", ["thinking"], "injected_chat_template_kwargs"),
+    ("completions", "extra_body", {"a": {"chat_template": "x"}}, "extra_body.a.chat_template"),
+    ("embeddings", "metadata", {"chat_template": "x"}, "metadata.chat_template"),
     ("chat/completions", "beam_width", 4, "beam_width"),
     ("chat/completions", "messages", "hi", "messages"),
     ("chat/completions", "messages", [], "messages"),
@@ -136,6 +139,7 @@ async def test_unknown_fields_pass_where_the_worker_says_so_and_forbidden_ones_n
 
 
 AS_WRITTEN = {
+    "functions": '[{"name":"f","parameters":{"properties":{"chat_template":{"type":"string"}}}}]',
     "tools": '[ {"type":"function","function":{"name":"f\\u00e9","parameters":{"type":"object","properties":{"b":'
     '{"minimum":1.0,"maximum":1E3},"a":{"const":12345678901234567890}}}}} ]',
     "tool_choice": '{"type":"function","function":{"name":"f\\u00e9"}}',

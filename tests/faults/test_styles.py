@@ -116,6 +116,47 @@ async def test_what_a_server_refuses_is_the_clients_to_know(
     assert stage.product.settled(customer.account_id)["available"] == "10.000000000"
 
 
+# What some runtime or OpenAI's platform takes and nobody needs; a strict server is shown only what it knows.
+EXTRAS: dict[str, Any] = {
+    "allowed_token_ids": [1], "bad_words": ["x"], "chat_template_kwargs": {"a": 1}, "documents": [], "dry_base": 1.5,
+    "early_stopping": True, "guided_whitespace_pattern": " ", "ignore_eos": True, "min_p": 0.1, "min_tokens": 1, "mirostat": 1,
+    "modalities": ["text"], "no_stop_trim": True, "prediction": {}, "reasoning_format": "none", "top_k": 5, "verbosity": "low",
+}  # fmt: skip
+_TRTLLM = {"early_stopping", "ignore_eos", "min_p", "min_tokens", "top_k"}
+LEFT_OUT = {
+    ("trtllm", CHAT): EXTRAS.keys() - _TRTLLM - {"chat_template_kwargs", "documents"},
+    ("trtllm", "completions"): EXTRAS.keys() - _TRTLLM,
+    ("triton-openai", CHAT): EXTRAS.keys() - {"ignore_eos", "min_tokens"},
+    ("triton-openai", "completions"): EXTRAS.keys() - {"ignore_eos", "min_tokens"},
+    ("openai", CHAT): {"dry_base", "early_stopping", "mirostat", "no_stop_trim", "reasoning_format"},
+    ("openai", "completions"): {
+        "chat_template_kwargs", "documents", "dry_base", "early_stopping", "mirostat", "modalities", "no_stop_trim",
+        "prediction", "reasoning_format", "verbosity",
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("route", [CHAT, "completions"])
+async def test_a_server_is_shown_the_extras_that_its_runtime_knows(
+    route: str, served: styles.Style, stage: Stage, customer: Customer
+) -> None:
+    seen = await ask(stage, customer, served, route, **EXTRAS)
+    assert seen.status == 200, seen.payloads
+    assert set(seen.headers["x-speedinfer-ignored-fields"].split(", ")) == LEFT_OUT[served, route]
+    assert_paid(stage, customer, len(styles.WORDS))
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_what_a_runtime_cannot_honour_is_refused_by_name(
+    stream: bool, served: styles.Style, stage: Stage, customer: Customer
+) -> None:
+    seen = await ask(stage, customer, served, CHAT, stream=stream, grammar="root ::= [a-z]")
+    assert seen.status == 400, seen.payloads
+    assert seen.error is not None
+    assert (seen.error["type"], seen.error["param"]) == ("invalid_request_error", "grammar")
+    assert stage.product.settled(customer.account_id)["available"] == "10.000000000"
+
+
 def test_a_model_whose_tensors_count_nothing_cannot_be_billed(stage: Stage) -> None:
     with ThreadedWorker(FakeWorker(["engine"], style="triton-openai", counts=False)) as worker:
         shown = stage.product.register(registration("triton-openai", worker.worker.url, "uncounted"))

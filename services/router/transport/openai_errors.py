@@ -65,6 +65,19 @@ def _from_error(value: dict[str, Any], first: bool, safe: SafeText) -> WorkerFai
     )
 
 
+def not_honoured(name: str, runtime: str) -> WorkerFailure:
+    """The request has a field that the worker's runtime does not know, and that is not to be left out."""
+    return WorkerFailure(
+        FAILURE_REASON_REJECTED,
+        f"{name!r} is not supported by the runtime of this model's worker ({runtime})",
+        detail=f"{name} is not known to {runtime}",
+        try_another=False,
+        counts_against_worker=False,
+        http_status=400,
+        param=name,
+    )
+
+
 def is_error(value: Any) -> bool:
     """Whether a JSON object is an error rather than a part of an answer."""
     if not isinstance(value, dict):

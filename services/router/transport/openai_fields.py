@@ -1,8 +1,9 @@
 """Which of the client's fields a worker gets. Pure; the OpenAI transport imports it.
 
-Three lists decide: the OpenAI API's own fields for the operation, the runtimes' extras that only shape the answer, and what
-never passes: fields that change how tokens are counted, bring a template, or reach into the worker. A field on no list passes
-only where the worker's registration says so.
+Three lists decide: the OpenAI API's own fields for the operation, the extras of the worker's runtime (`openai_extras.py`), and
+what never passes: fields that change how tokens are counted, bring a template, or reach into the worker. A field on no list
+passes only where the worker's registration says so. What does not pass is left out, and the client told its name; unless the
+answer would be another one without it: then the request is refused.
 """
 
 from collections.abc import Sequence
@@ -15,16 +16,14 @@ from speedinfer.common.v1.operation_pb2 import (
 )
 
 from services.common.json_members import NotJson, parse
+from services.router.transport import openai_errors
+from services.router.transport.openai_extras import ANYBODYS, ESSENTIAL, PLATFORM, RUNTIMES
 
 _SAMPLING = frozenset({
     "frequency_penalty", "logit_bias", "logprobs", "n", "presence_penalty", "seed", "stop", "temperature", "top_p",
     "user", "response_format",
 })  # fmt: skip
-# What only OpenAI's own platform understands: harmless to leave out, and a server with a strict schema refuses it.
-_PLATFORM = frozenset({
-    "metadata", "prompt_cache_key", "prompt_cache_retention", "safety_identifier", "service_tier", "store",
-})  # fmt: skip
-_CHAT = _SAMPLING | _PLATFORM | {
+_CHAT = _SAMPLING | PLATFORM | {
     "audio", "function_call", "functions", "messages", "modalities", "parallel_tool_calls", "prediction",
     "reasoning_effort", "tool_choice", "tools", "top_logprobs", "verbosity", "web_search_options",
 }  # fmt: skip
@@ -36,21 +35,6 @@ _STANDARD: dict[Operation.ValueType, frozenset[str]] = {
     OPERATION_COMPLETION: _COMPLETION,
     OPERATION_EMBEDDING: _EMBEDDING,
 }
-
-# Documented request fields of trtllm-serve, vLLM, SGLang and llama.cpp that shape the answer and nothing else.
-_EXTRAS = frozenset({
-    "add_generation_prompt", "add_special_tokens", "allowed_token_ids", "bad_words", "best_of",
-    "chat_template_kwargs", "continue_final_message", "documents", "dry_allowed_length", "dry_base",
-    "dry_multiplier", "dry_penalty_last_n", "dry_sequence_breakers", "dynatemp_exponent", "dynatemp_range",
-    "early_stopping", "ebnf", "grammar", "guided_choice", "guided_decoding_backend", "guided_grammar",
-    "guided_json", "guided_regex", "guided_whitespace_pattern", "ignore_eos", "include_reasoning",
-    "include_stop_str_in_output", "json_schema", "length_penalty", "min_p", "min_tokens", "mirostat",
-    "mirostat_eta", "mirostat_tau", "no_stop_trim", "reasoning_format", "regex", "repeat_last_n", "repeat_penalty",
-    "repetition_penalty", "separate_reasoning", "skip_special_tokens", "spaces_between_special_tokens",
-    "stop_token_ids", "stream_reasoning", "structured_outputs", "thinking_forced_open", "top_k", "top_p_min",
-    "truncate_prompt_tokens", "typical_p", "use_beam_search", "xtc_probability", "xtc_threshold",
-})  # fmt: skip
-_EMBEDDING_EXTRAS = frozenset({"add_special_tokens", "instruction", "normalize", "truncate_prompt_tokens"})
 
 # More sequences than the hold was made for (`n` and `best_of` are known to it).
 _MULTIPLY = frozenset({
@@ -111,8 +95,8 @@ _FORBIDDEN_TEMPLATE_ARGUMENTS = frozenset({
     "add_generation_prompt",
 })  # fmt: skip
 
-# These runtimes refuse a request with a field that their schema does not know.
-_STRICT_RUNTIMES = frozenset({"tensorrt-llm", "triton"})
+# What an essential field may say without meaning anything.
+_NOTHING = frozenset({b"[]", b'""', b"false"})
 
 Members = Sequence[tuple[str, bytes]]
 
@@ -120,10 +104,12 @@ Members = Sequence[tuple[str, bytes]]
 def choose(
     operation: Operation.ValueType, members: Members, runtime: str, forward_unknown: bool
 ) -> tuple[list[tuple[str, bytes]], tuple[str, ...]]:
-    """What passes, in the client's order, and the names of what does not."""
+    """What passes, in the client's order, and the names of what does not. WorkerFailure (400, naming the field) for what the
+    runtime cannot honour and the answer cannot do without."""
     standard = _STANDARD[operation]
-    extras = _EMBEDDING_EXTRAS if operation == OPERATION_EMBEDDING else _EXTRAS
-    strict = runtime in _STRICT_RUNTIMES
+    own = RUNTIMES[runtime]
+    known = (standard - own.lacks) | own.of(operation)
+    essential = ESSENTIAL & (standard | ANYBODYS.of(operation))
     passing: list[tuple[str, bytes]] = []
     ignored: list[str] = []
     for name, value in members:
@@ -133,11 +119,12 @@ def choose(
             name in _FORBIDDEN
             or (name in _PROMPTS and name not in standard)
             or (name == "chat_template_kwargs" and not _is_harmless(value))
-            or (strict and name in _PLATFORM and not forward_unknown)
         ):
             ignored.append(name)
-        elif name in standard or name in extras or forward_unknown:
+        elif name in known or forward_unknown:
             passing.append((name, value))
+        elif name in essential and value not in _NOTHING:
+            raise openai_errors.not_honoured(name, runtime)
         else:
             ignored.append(name)
     return passing, tuple(ignored)

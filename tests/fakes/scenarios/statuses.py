@@ -71,6 +71,9 @@ _SHAPES: dict[str, Any] = {
     "errors": {"errors": [{"message": _SAYS}]},
 }
 _TRACEBACK = 'Traceback (most recent call last):\n  File "/opt/app/serve.py", line 7, in run\nValueError: secret'
+_WORDS = (
+    "messages[0].content of meta-llama/Llama-3.1-8B-Instruct: report.py is invalid at line 3 column 7, got 8000 of 4096"
+)
 
 SCENARIOS = (
     Scenario(
@@ -103,6 +106,22 @@ SCENARIOS = (
     _leak("leak-host", "no route to gpu-7.cluster.local:8000", "gpu-7", "8000", says=("no route",)),
     _leak("leak-path", "cannot open /models/acme/private/config.json", "/models", "private", says=("cannot open",)),
     _leak("leak-key", "bad header Authorization: Bearer sk-abcdefgh12345678", "sk-abc", says=("bad header",)),
+    _leak(
+        "leak-words",
+        "top_k is bad: gpu-node-17 port 8000, engine.py line 40, at 0x7fff12345678 in run(), api key=abc, trt.prod.acme.com",
+        *("gpu-node", "8000", "engine", "0x7fff", "run", "abc", "acme"),
+        says=("top_k is bad",),
+    ),
+    _leak(
+        "leak-unseen",
+        "top_k\u202e is\x1b[31m b\x00ad\u200b",
+        "\u202e",
+        "\x1b",
+        "\x00",
+        "\u200b",
+        says=("top_k is bad",),
+    ),
+    _leak("keeps-words", _WORDS, says=(_WORDS,)),
     Scenario(
         "leak-configured-key",
         ("E5",),

@@ -166,15 +166,6 @@ def test_wrong_members_of_chat(changes: dict[str, Any]) -> None:
     assert param.startswith(next(iter(changes)))
 
 
-@pytest.mark.parametrize("depth", [0, 1, 5])
-def test_templates_are_refused_at_any_depth(depth: int) -> None:
-    value: Any = {"chat_template": "x"}
-    for _ in range(depth):
-        value = {"a": [value]}
-    assert refused("chat", chat_template_kwargs=value) == "chat_template_kwargs.chat_template"
-    assert check("chat", chat_template_kwargs={"enable_thinking": False}).prompt.text_bytes
-
-
 @pytest.mark.parametrize("prompt", [None, [], ["a", "b"], [1, "a"], [[1], [2]], [[]], [-1], [1.5], [True], {}, 5])
 def test_wrong_prompts(prompt: Any) -> None:
     assert refused("completion", prompt=prompt) == "prompt"
@@ -269,6 +260,9 @@ DATA_IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,A
         ("chat", {"logprobs": True, "top_logprobs": 2}, [("LOGPROBS", "logprobs"), ("LOGPROBS", "top_logprobs")]),
         ("chat", {"response_format": {"type": "json_object"}}, [("STRUCTURED_OUTPUT", "response_format")]),
         ("chat", {"guided_json": {}}, [("STRUCTURED_OUTPUT", "guided_json")]),
+        ("chat", {"grammar": "x", "regex": None}, [("STRUCTURED_OUTPUT", "grammar")]),
+        ("completion", {"ebnf": "x", "regex": "y"}, [("STRUCTURED_OUTPUT", "ebnf"), ("STRUCTURED_OUTPUT", "regex")]),
+        ("completion", {"json_schema": {}}, [("STRUCTURED_OUTPUT", "json_schema")]),
         ("chat", {"logit_bias": {"1": 1}}, [("LOGIT_BIAS", "logit_bias")]),
         ("chat", {"messages": [{"role": "user", "content": [DATA_IMAGE]}]}, [("IMAGES", "messages")]),
         ("completion", {"prompt": [1]}, [("TOKEN_IDS", "prompt")]),

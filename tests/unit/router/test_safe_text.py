@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from services.router import safe_text, safe_text_places
+from services.router import safe_text, safe_text_characters, safe_text_code, safe_text_hosts, safe_text_places
 from services.router.safe_text import MAX_CHARACTERS, MAX_SEEN, PLAIN, SafeText
-from services.router.safe_text_places import MASK
+from services.router.safe_text_characters import MASK
 
 REPEATS = (re_constants.MAX_REPEAT, re_constants.MIN_REPEAT, re_constants.POSSESSIVE_REPEAT)
 # As many as there are characters at all.
@@ -65,7 +65,7 @@ NATIVE = (
         ("at blue:7123", "at ***"),
         ("redis:6379/0 is full", "*** is full"),
         ("trtllm:8000/v1/chat now", "*** now"),
-        ("HTTPConnectionPool(host='trtllm', port=8000): x", "HTTPConnectionPool(***', port=8000): x"),
+        ("HTTPConnectionPool(host='trtllm', port=8000): x", "HTTPConnectionPool(***', ***): x"),
         ("lookup trtllm on 10.0.0.2:53: no such host", "lookup *** on ***: no such host"),
         ("ip-10-0-3-7 is down", "*** is down"),
         ("gpu_7.internal and a_b.svc:80", "*** and ***"),
@@ -96,7 +96,7 @@ NATIVE = (
         ("Set-Cookie: sid=1; Path=/; HttpOnly", "***"),
         ("with eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abc-_", "with ***"),
         ("with AKIAIOSFODNN7EXAMPLE and ASIAIOSFODNN7EXAMPLE", "with *** and ***"),
-        ("AWS_SECRET_ACCESS_KEY=wJalrXUtnFEMI/K7MDENG", "AWS_SECRET_***"),
+        ("AWS_SECRET_ACCESS_KEY=wJalrXUtnFEMI/K7MDENG", "***"),
         ("with AIzaSyA1234567890abcdefghijklmnopqrstu", "with ***"),
         ("with ya29.a0AfH6SMBx-1234", "with ***"),
         ("AccountKey=abcd1234==;x", "***;x"),
@@ -165,7 +165,7 @@ def test_a_credential_that_the_cut_goes_through_is_not_shown() -> None:
 
 PATTERNS = {
     f"{module.__name__}.{name}": value
-    for module in (safe_text, safe_text_places)
+    for module in (safe_text, safe_text_characters, safe_text_code, safe_text_hosts, safe_text_places)
     for name, value in vars(module).items()
     if isinstance(value, re.Pattern)
 }

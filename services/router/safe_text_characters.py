@@ -1,0 +1,35 @@
+"""The characters of a worker's words: what a reader sees is what is there. Pure; imported by the `safe_text*` modules only.
+
+Line feeds stay, since refusals have several lines. Every other control character goes, as do terminals' commands and what
+changes the order in which others are read (a name may be written so that it looks like another one) or cannot be seen at all.
+Joiners stay: Persian, Indic scripts and emoji are written with them. Half a surrogate pair is no text that can be sent.
+"""
+
+import re
+
+MASK = "***"
+
+_COMMAND = re.compile(
+    "(?:\x1b\\[|\x9b)[0-?]{0,32}[ -/]{0,8}[@-~]"
+    "|(?:\x1b\\]|\x9d)[^\x07\x1b\x9c\n]{0,500}(?:\x07|\x1b\\\\|\x9c)?"
+    "|\x1b[ -/]{0,4}[0-~]"
+)
+_LINE_END = re.compile("\r\n|[\r\x85\u2028\u2029]")
+# White space of control.
+_SPACE = re.compile("[\t\x0b\x0c\x1c-\x1f]")
+_UNSEEN = re.compile(
+    "[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e\u200b\u200e\u200f"
+    "\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3"
+    "\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
+_HALF_PAIR = re.compile("[\ud800-\udfff]")
+
+
+def plain(text: str) -> str:
+    """The text in characters that can be seen, and line feeds."""
+    if text.isprintable():
+        return text
+    text = _COMMAND.sub("", text)
+    text = _LINE_END.sub("\n", text)
+    text = _SPACE.sub(" ", text)
+    return _HALF_PAIR.sub("\ufffd", _UNSEEN.sub("", text))
