@@ -94,8 +94,9 @@ def _ask(path: Path) -> Predecessor | None:
             connection.close()
             return None
         connection.sendall(_TAKE)
-        flags = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
-        words, descriptors, _, _ = socket.recv_fds(connection, _MAX_WORDS_BYTES, _MAX_SOCKETS, flags)
+        words, descriptors, _, _ = socket.recv_fds(connection, _MAX_WORDS_BYTES, _MAX_SOCKETS)
+        for each in descriptors:
+            os.set_inheritable(each, False)
         sockets = iter([socket.socket(fileno=each) for each in descriptors])
         said = json.loads(words)
         listeners = {name: [next(sockets) for _ in range(count)] for name, count in said["listeners"].items()}
