@@ -27,6 +27,9 @@ _log = structlog.get_logger(__name__)
 _WORD_WITHIN_S = 10.0
 # How long a successor may take to be ready.
 _READY_WITHIN_S = 60.0
+_LOOK_S = 1.0
+# Who asks or looks while one takes over.
+_WAITING = 16
 _MAX_WORDS_BYTES = 4096
 _MAX_SOCKETS = 32
 _TAKE, _READY, _LEAVING = b"take\n", b"ready\n", b"leaving\n"
@@ -42,7 +45,14 @@ def place(data_dir: Path, service: str, address: str) -> Path:
 def is_offered(path: Path) -> bool:
     """Whether somebody is there who can be succeeded."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-        return _connect(connection, path)
+        connection.settimeout(_LOOK_S)
+        try:
+            return _connect(connection, path)
+        except TimeoutError:
+            # It is there, and busy with others who ask.
+            return True
+        except OSError:
+            return False
 
 
 @dataclass(slots=True)
@@ -228,7 +238,7 @@ def _listen(path: Path) -> socket.socket:
         draft = path.with_name(f".{uuid.uuid4().hex[:8]}")
         with _address(draft) as address:
             listening.bind(address)
-        listening.listen(1)
+        listening.listen(_WAITING)
         draft.chmod(0o600)
         draft.replace(path)
     except BaseException:
@@ -241,7 +251,7 @@ def _connect(connection: socket.socket, path: Path) -> bool:
     try:
         with _address(path) as address:
             connection.connect(address)
-    except OSError:
+    except (FileNotFoundError, ConnectionRefusedError):
         return False
     return True
 
