@@ -110,17 +110,18 @@ class Registrar:
             raise
         worker.health.on_check(finding)
         worker.last_probe = last
-        async with self._changing():
-            old = self._registry.get(registration.worker_id)
-            worker.load = self._registry.load_of(registration.worker_id)
-            if old is not None:
-                worker.registered_at_s = old.registered_at_s
-            try:
+        try:
+            async with self._changing():
+                old = self._registry.get(registration.worker_id)
+                worker.load = self._registry.load_of(registration.worker_id)
+                if old is not None:
+                    worker.registered_at_s = old.registered_at_s
                 await self._save(instead=worker)
-            except BaseException:
+                self._put(worker)
+        except BaseException:
+            if self._registry.get(worker.worker_id) is not worker:
                 await worker.transport.close()
-                raise
-            self._put(worker)
+            raise
         status = WorkerStatus.Name(worker.health.status)
         _log.info("worker_registered", worker_id=worker.worker_id, status=status, error=finding.error)
         return worker
