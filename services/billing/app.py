@@ -2,6 +2,7 @@
 
 import asyncio
 
+import structlog
 from prometheus_client import start_http_server
 from speedinfer.billing.v1 import (
     access_pb2,
@@ -34,9 +35,15 @@ from services.billing.reservation_servicer import ReservationServicer
 from services.billing.rules import Rules
 from services.billing.store.open import open_store
 from services.common import admin_token, listen, rpc
+from services.common.handover import Listeners, Predecessor
 from services.common.settings import Settings
 from services.common.tasks import TaskSet
 
+_log = structlog.get_logger(__name__)
+# How long calls may still write once a successor waits for the ledger. Every write takes milliseconds.
+LAST_WRITES_S = 2.0
+# What else may pass before the ledger is free: the last commit, closing the database.
+LOCK_MARGIN_S = 10.0
 READ_THREADS = 2
 MAX_WAITING_READS = 1_024
 MAX_WAITING_AUDITS = 4
@@ -61,13 +68,19 @@ class Billing:
         self._clock = clock or SystemClock()
         self.metrics = Metrics()
         self._tasks = TaskSet()
+        self._departure = TaskSet()
+        self._writing = False
 
-    async def start(self) -> int:
+    async def start(self, predecessor: Predecessor | None = None) -> int:
         """Open the store, take up the open holds, serve; answers the port. ConfigurationError, StoreError or OSError
-        where that cannot be."""
+        where that cannot be. A predecessor has the ledger to itself until it has written its last."""
         settings, limits = self._settings, self._settings.billing.limits
+        wait_s = 0.0
+        if predecessor is not None:
+            await predecessor.dismiss()
+            wait_s = LAST_WRITES_S + LOCK_MARGIN_S
         token = admin_token.load_or_make(settings.token, settings.data_dir)
-        self._store = await asyncio.to_thread(open_store, settings.database_url, self._clock.wall_ms)
+        self._store = await asyncio.to_thread(open_store, settings.database_url, self._clock.wall_ms, wait_s)
         try:
             self._engine = Engine(
                 self._store,
@@ -78,6 +91,7 @@ class Billing:
                 max_batch=limits.max_batch,
             )
             self._engine.start()
+            self._writing = True
         except BaseException:
             self._store.close()
             raise
@@ -96,21 +110,52 @@ class Billing:
             await self.drain()
             raise
         self._tasks.spawn(self._expiry.run(), "expiry")
+        _log.info("serving", listen=settings.billing.listen, port=port)
         return port
 
     async def drain(self) -> None:
         """Take nothing new, finish what runs, write what waits, close."""
         await self._server.drain(self._settings.billing.limits.drain_s)
-        await self._tasks.cancel()
-        await self._engine.stop()
+        await self._stop_writing()
         await self._reading.close()
         await self._audits.close()
-        self._store.close()
+        await self._close_metrics()
+
+    def listeners(self) -> Listeners:
+        """See Service: there is none, since gRPC binds its own; the port is free when the ledger is."""
+        return {}
+
+    async def prepare(self) -> None:
+        """See Service."""
+
+    async def resume(self) -> None:
+        """See Service."""
+
+    async def leave(self) -> None:
+        """See Service: no new calls from here on. What two cannot have is free after this, but for the ledger."""
+        self._departure.spawn(self._server.drain(self._settings.billing.limits.drain_s), "leave")
+        await self._close_metrics()
+
+    async def linger(self, stop: asyncio.Event) -> None:
+        """See Service: let go of the ledger as soon as the last write is on disk. Long questions, such as an export, go on
+        in `drain`; nobody waits for them."""
+        await self._departure.join(LAST_WRITES_S)
+        await self._stop_writing()
+
+    async def _stop_writing(self) -> None:
+        if self._writing:
+            self._writing = False
+            await self._tasks.cancel()
+            await self._engine.stop()
+            self._store.close()
+
+    async def _close_metrics(self) -> None:
         if self._metrics_server is not None:
             server, thread = self._metrics_server
+            self._metrics_server = None
             await asyncio.to_thread(server.shutdown)
             server.server_close()
-            thread.join()
+            await asyncio.to_thread(thread.join)
 
     async def sweep(self) -> int:
         """Let what is over lapse now; answers how many did."""

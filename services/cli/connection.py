@@ -15,6 +15,7 @@ from services.common.rpc import CHANNEL_OPTIONS
 from services.common.settings import Settings
 
 CALL_TIMEOUT_S = 30.0
+TURNS = 4
 PAGE_SIZE = 1000
 
 Response = TypeVar("Response")
@@ -37,10 +38,15 @@ class Connection:
 
     def call(self, method: Callable[..., Response], request: Any, timeout_s: float = CALL_TIMEOUT_S) -> Response:
         """One call. CommandError if it fails."""
-        try:
-            return method(request, timeout=timeout_s, metadata=self._metadata)
-        except grpc.RpcError as error:
-            raise CommandError(self._explain(error)) from None
+        for turn in range(1, TURNS + 1):
+            try:
+                return method(request, timeout=timeout_s, metadata=self._metadata)
+            except grpc.RpcError as error:
+                failed: Any = error
+                # Turned away unseen by a process that has just been succeeded: its successor is there.
+                if failed.code() is not grpc.StatusCode.CANCELLED or turn == TURNS:
+                    raise CommandError(self._explain(error)) from None
+        raise AssertionError("the last turn answers or raises")
 
     def stream(
         self, method: Callable[..., Iterator[Response]], request: Any, timeout_s: float | None

@@ -9,16 +9,23 @@ from services.cli import ports, presence
 from services.cli.failure import CommandError
 from services.cli.invocation import Invocation
 from services.cli.lifeline import drain_without_parent
+from services.common import handover
 from services.common.settings import Settings
 
 Name = Literal["edge", "router", "billing"]
 Parent = Annotated[int, typer.Option("--with-parent", hidden=True, help="Drain when this process is gone.")]
+TakeOver = Annotated[
+    bool,
+    typer.Option(
+        "--take-over", help="Succeed the one that runs, which finishes what it has. If none does, just start."
+    ),
+]
 
 # Beyond a service's own drain: its process has to end, too.
 EXIT_MARGIN_S = 15.0
 
 
-def run(invocation: Invocation, name: Name, parent: int) -> int:
+def run(invocation: Invocation, name: Name, parent: int, take_over: bool) -> int:
     """Run a service until it is asked to stop; answers its exit code."""
     settings = invocation.settings()
     if parent:
@@ -26,9 +33,12 @@ def run(invocation: Invocation, name: Name, parent: int) -> int:
         presence.hold(settings.data_dir, name)
         before = ends_before(settings, name)
         drain_without_parent(parent, (lambda: _wait(settings, before)) if before else None)
-    if taken := ports.obstacles(settings, [name]):
-        raise CommandError("\n".join(taken))
-    code: int = importlib.import_module(f"services.{name}.main").main(settings)
+    offered = handover.is_offered(handover.place(settings.data_dir, name, getattr(settings, name).listen))
+    if not (take_over and offered) and (taken := ports.obstacles(settings, [name])):
+        # Asked for in so many words: two by mistake would otherwise be one that silently replaced the other.
+        hint = [f"to succeed the {name} that runs there, add --take-over"] if offered else []
+        raise CommandError("\n".join(taken + hint))
+    code: int = importlib.import_module(f"services.{name}.main").main(settings, take_over=take_over)
     return code
 
 
@@ -44,16 +54,16 @@ def _wait(settings: Settings, before: dict[str, float]) -> None:
         presence.wait_until_gone(settings.data_dir, service, at_most_s)
 
 
-def edge(invocation: Invocation, parent: Parent = 0) -> int:
+def edge(invocation: Invocation, take_over: TakeOver = False, parent: Parent = 0) -> int:
     """Run the edge: the public HTTP face."""
-    return run(invocation, "edge", parent)
+    return run(invocation, "edge", parent, take_over)
 
 
-def router(invocation: Invocation, parent: Parent = 0) -> int:
+def router(invocation: Invocation, take_over: TakeOver = False, parent: Parent = 0) -> int:
     """Run the router: workers, their health, and the way to them."""
-    return run(invocation, "router", parent)
+    return run(invocation, "router", parent, take_over)
 
 
-def billing(invocation: Invocation, parent: Parent = 0) -> int:
+def billing(invocation: Invocation, take_over: TakeOver = False, parent: Parent = 0) -> int:
     """Run billing: accounts, keys, prices, holds and the ledger."""
-    return run(invocation, "billing", parent)
+    return run(invocation, "billing", parent, take_over)

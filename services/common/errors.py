@@ -49,5 +49,14 @@ class Unavailable(ServiceError):
     retryable = True
 
 
+class TurnedAway(ServiceError):
+    """This process has a successor and did nothing; whoever asks again reaches that one. gRPC itself says CANCELLED where a
+    call crosses with a server's end, so that one rule of the callers covers both."""
+
+    reason = "TURNED_AWAY"
+    status = grpc.StatusCode.CANCELLED
+    retryable = True
+
+
 class ConfigurationError(Exception):
     """A setting is wrong; the text says which, why and what to do. Ends the process with exit code 1."""

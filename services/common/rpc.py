@@ -4,9 +4,10 @@ Both ends keep their ping settings here because they must agree: a server that i
 the connection, and a two-minute prefill sends no data.
 """
 
+import asyncio
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 import structlog
@@ -21,6 +22,10 @@ from services.common.errors import ServiceError, Unauthenticated
 _log = structlog.get_logger(__name__)
 
 DOMAIN = "speedinfer"
+# For how long nobody may listen while one process succeeds another.
+TURNOVER_S = 1.0
+_TURNOVER_PAUSE_S = 0.05
+_DETAILS = "grpc-status-details-bin"
 MAX_MESSAGE_BYTES = 80 * 1024 * 1024
 
 _OPTIONS: list[tuple[str, Any]] = [
@@ -34,7 +39,6 @@ _OPTIONS: list[tuple[str, Any]] = [
 SERVER_OPTIONS: list[tuple[str, Any]] = [
     *_OPTIONS,
     ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
-    ("grpc.so_reuseport", 0),
     # The core refuses bursts of new calls beyond this many; a thousand streams may well open at once.
     ("grpc.server.max_pending_requests", 20_000),
     ("grpc.server.max_pending_requests_hard_limit", 40_000),
@@ -47,18 +51,26 @@ CHANNEL_OPTIONS: list[tuple[str, Any]] = [
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),
-    # Retries are ours to decide; the core's would not know which calls are safe.
-    ("grpc.enable_retries", 0),
+    # Without a retry policy (there is none) the core repeats only what no server has seen: calls that a connection's end
+    # caught before they were taken. Everything else is ours to decide, since the core would not know which calls are safe.
+    ("grpc.enable_retries", 1),
+    ("grpc.service_config_disable_resolution", 1),
 ]
 
+Response = TypeVar("Response")
 Continuation = Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler | None]]
 
 
 class Server:
     """A gRPC server with health, reflection and graceful drain."""
 
-    def __init__(self, interceptors: Sequence[grpc.aio.ServerInterceptor] = ()) -> None:
-        self.grpc = grpc.aio.server(interceptors=list(interceptors), options=SERVER_OPTIONS)
+    def __init__(
+        self, interceptors: Sequence[grpc.aio.ServerInterceptor] = (), *, can_share_port: bool = False
+    ) -> None:
+        """With `can_share_port` a successor may listen beside it (on Linux: one of the same user)."""
+        options = [*SERVER_OPTIONS, ("grpc.so_reuseport", int(can_share_port))]
+        self.grpc = grpc.aio.server(interceptors=list(interceptors), options=options)
+        self._can_share_port = can_share_port
         self._health = health.aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self.grpc)
         self._names: list[str] = []
@@ -67,13 +79,16 @@ class Server:
         """Name the services that were added, for health and reflection."""
         self._names += service_names
 
-    async def start(self, listen: str) -> int:
-        """Listen; answers the port. OSError if the address cannot be had."""
+    async def start(self, listen: str, *, beside: bool = False) -> int:
+        """Listen; answers the port. OSError if the address cannot be had; it cannot while another has it, unless we are to
+        listen `beside` that one."""
+        if self._can_share_port and not beside and (why := _why_not(listen)):
+            raise OSError(f"cannot listen on {listen}: {why}")
         reflection.enable_server_reflection([*self._names, health.SERVICE_NAME, reflection.SERVICE_NAME], self.grpc)
         try:
             port = self.grpc.add_insecure_port(listen)
         except RuntimeError as error:
-            raise OSError(f"cannot listen on {listen}: {_why_not(listen)}") from error
+            raise OSError(f"cannot listen on {listen}: {_why_not(listen) or 'gRPC could not bind it'}") from error
         await self.grpc.start()
         await self.set_serving(True)
         return port
@@ -91,11 +106,12 @@ class Server:
 
 
 def _why_not(listen: str) -> str:
-    """The operating system's reason, which gRPC does not pass on."""
+    """The operating system's reason, which gRPC does not pass on; empty if there is none."""
     host, _, port = listen.rpartition(":")
+    host = host.strip("[]") or "0.0.0.0"  # noqa: S104 - only to learn the reason
     try:
-        with socket.create_server((host or "0.0.0.0", int(port))):  # noqa: S104 - only to learn the reason
-            return "gRPC could not bind it"
+        with socket.create_server((host, int(port)), family=socket.AF_INET6 if ":" in host else socket.AF_INET):
+            return ""
     except (OSError, ValueError) as error:
         return str(error)
 
@@ -103,6 +119,47 @@ def _why_not(listen: str) -> str:
 def channel(target: str) -> grpc.aio.Channel:
     """A channel to one of our services. One per target and process."""
     return grpc.aio.insecure_channel(target, options=CHANNEL_OPTIONS)
+
+
+async def connected(channel: grpc.aio.Channel, within_s: float) -> bool:
+    """Wait for a connection; False if there is none by then."""
+    try:
+        async with asyncio.timeout(within_s):
+            while (state := channel.get_state(try_to_connect=True)) is not grpc.ChannelConnectivity.READY:
+                await channel.wait_for_state_change(state)
+    except TimeoutError:
+        return False
+    return True
+
+
+async def answer(
+    method: Callable[..., Awaitable[Response]],
+    request: Any,
+    timeout_s: float,
+    metadata: Sequence[tuple[str, str]] = (),
+    *,
+    reads: bool = True,
+) -> Response:
+    """Call a service that may just be succeeded by another process: what crossed with the old one's end (CANCELLED, before
+    any code of ours saw it) is asked of the new one within TURNOVER_S; and so is what found nobody or lost its connection,
+    unless it does more than read. AioRpcError."""
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    while True:
+        left_s = began + timeout_s - loop.time()
+        try:
+            return await method(request, timeout=max(left_s, 0.001), metadata=tuple(metadata))
+        except grpc.aio.AioRpcError as error:
+            turnover = error.code() is grpc.StatusCode.CANCELLED or (reads and _found_nobody(error))
+            if not turnover or loop.time() + _TURNOVER_PAUSE_S >= began + min(TURNOVER_S, timeout_s):
+                raise
+        await asyncio.sleep(_TURNOVER_PAUSE_S)
+
+
+def _found_nobody(error: grpc.aio.AioRpcError) -> bool:
+    """No service has answered: an UNAVAILABLE of ours has its details."""
+    answered = any(key == _DETAILS for key, _ in error.trailing_metadata() or ())
+    return error.code() is grpc.StatusCode.UNAVAILABLE and not answered
 
 
 class AdminGate(grpc.aio.ServerInterceptor):
@@ -149,7 +206,7 @@ async def abort(context: grpc.aio.ServicerContext, error: ServiceError) -> None:
     detail.Pack(info)
     code: int = error.status.value[0]
     status = status_pb2.Status(code=code, message=error.message, details=[detail])
-    await context.abort(error.status, error.message, (("grpc-status-details-bin", status.SerializeToString()),))
+    await context.abort(error.status, error.message, ((_DETAILS, status.SerializeToString()),))
 
 
 class ErrorStatuses(grpc.aio.ServerInterceptor):
@@ -210,7 +267,7 @@ def _guard_stream(method: Any, name: str) -> Any:
 def reason_of(error: grpc.aio.AioRpcError) -> tuple[str, str]:
     """The ErrorInfo reason and field of a failed call, or the status name and an empty field."""
     for key, value in error.trailing_metadata() or ():
-        if key == "grpc-status-details-bin":
+        if key == _DETAILS:
             for detail in status_pb2.Status.FromString(value if isinstance(value, bytes) else value.encode()).details:
                 info = error_details_pb2.ErrorInfo()
                 if detail.Unpack(info):

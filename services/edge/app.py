@@ -5,12 +5,15 @@ delivered or on disk, connections close.
 """
 
 import asyncio
+import socket
+from contextlib import suppress
 from typing import Any
 
 import structlog
 from aiohttp import web
 
 from services.common import listen
+from services.common.handover import Listeners, Predecessor
 from services.common.settings import Settings
 from services.common.tasks import TaskSet
 from services.edge import chat_request, completion_request, embedding_request, http_server, openapi
@@ -37,6 +40,8 @@ _log = structlog.get_logger(__name__)
 # After the drain's bound: for the error events, and for releases that are under way.
 _LAST_WORDS_S = 3.0
 _LAST_SETTLEMENTS_S = 5.0
+# How often one that lingers looks whether everybody has gone.
+_LOOK_EVERY_S = 0.25
 
 
 class Edge:
@@ -69,26 +74,32 @@ class Edge:
         )
         self._admin = AdminRoutes(self._router, admin_token, self.metrics)
         self._runners: list[web.AppRunner] = []
+        # By setting and address.
+        self._servers: dict[str, http_server.Listening] = {}
+        self._keeping = http_server.Keeping()
         self.port = 0
         self.admin_port = 0
 
-    async def start(self) -> None:
-        """Open the outbox and both listeners. OSError or ConfigurationError says why not."""
+    async def start(self, predecessor: Predecessor | None = None) -> None:
+        """Open the outbox and both listeners, or take a predecessor's. OSError or ConfigurationError says why not."""
+        given = predecessor.listeners if predecessor is not None else {}
         self._outbox.open()
         self._watchers.spawn(self._fleet.watch(), "watch-fleet")
         self._watchers.spawn(self._holds.renew(), "renew-holds")
         self._watchers.spawn(self._delivery.run(), "deliver-outbox")
         section = self._settings.edge
-        self.port = await self._listen(self._public(), section.listen, "edge.listen")
-        self.admin_port = await self._listen(self._admin_app(), section.admin_listen, "edge.admin_listen")
+        self.port = await self._listen(self._public(), section.listen, "edge.listen", given)
+        self.admin_port = await self._listen(self._admin_app(), section.admin_listen, "edge.admin_listen", given)
         _log.info("edge_listens", port=self.port, admin_port=self.admin_port)
 
     async def drain(self) -> None:
         """Finish what runs, then stop."""
+        self._keeping.connections = False
         await self._inference.drain(self._settings.edge.limits.drain_s, _LAST_WORDS_S)
         await self._tasks.join(_LAST_WORDS_S)
         await self._watchers.cancel()
         await self._deliver_rest()
+        self._close_listeners()
         for runner in self._runners:
             await runner.cleanup()
         await self._tasks.cancel()
@@ -105,20 +116,58 @@ class Edge:
         if len(self._outbox):
             _log.warning("settlements_left_in_outbox", count=len(self._outbox))
 
-    async def _listen(self, app: web.Application, address: str, setting: str) -> int:
+    def listeners(self) -> Listeners:
+        """See handover.Service: ours, with whoever waits to be accepted at them, so that nobody is turned away there."""
+        return {
+            name: [each.fileno() for each in server.sockets] for name, server in self._servers.items() if server.sockets
+        }
+
+    async def prepare(self) -> None:
+        """See handover.Service."""
+
+    async def resume(self) -> None:
+        """See handover.Service."""
+
+    async def leave(self) -> None:
+        """See handover.Service: the successor accepts at our listeners; we do no longer."""
+        self._keeping.connections = False
+        self._close_listeners()
+
+    async def linger(self, stop: asyncio.Event) -> None:
+        """See handover.Service. Who is connected may ask once more, since closing a connection that is kept could cross with
+        a request: it is answered like any other, and the connection ends with it."""
+        while (self._inference.running or self._has_connections()) and not stop.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_EVERY_S):
+                    await stop.wait()
+
+    def _has_connections(self) -> bool:
+        return any(runner.server is not None and runner.server.connections for runner in self._runners)
+
+    def _close_listeners(self) -> None:
+        servers, self._servers = self._servers, {}
+        for server in servers.values():
+            server.close()
+
+    async def _listen(
+        self, app: web.Application, address: str, setting: str, given: dict[str, list[socket.socket]]
+    ) -> int:
         host, port = listen.split(address, setting)
         runner = http_server.runner(app)
         await runner.setup()
         self._runners.append(runner)
+        assert runner.server is not None, "it was set up"
+        name = f"{setting} {address}"
         try:
-            await web.TCPSite(runner, host, port, backlog=1024).start()
+            server = await http_server.listen(runner.server, host, port, given.pop(name, []))
         except OSError as error:
             raise OSError(f"cannot listen on {address} ({setting}): {error.strerror}") from error
-        bound: int = runner.addresses[0][1]
+        self._servers[name] = server
+        bound: int = server.sockets[0].getsockname()[1]
         return bound
 
     def _public(self) -> web.Application:
-        app = http_server.application(self.metrics)
+        app = http_server.application(self.metrics, self._keeping)
         models = ModelsRoutes(self._admission, self._fleet)
         account = AccountRoutes(self._admission, self._billing)
         channels = {"router": self._router.channel, "billing": self._billing.channel}
@@ -137,7 +186,7 @@ class Edge:
         return app
 
     def _admin_app(self) -> web.Application:
-        app = http_server.application(self.metrics, UNKNOWN_ADMIN_URL)
+        app = http_server.application(self.metrics, self._keeping, UNKNOWN_ADMIN_URL)
         _add(app, "POST", "/admin/v1/workers", self._admin.register)
         _add(app, "GET", "/admin/v1/workers", self._admin.list_all)
         _add(app, "GET", "/admin/v1/workers/{worker_id}", self._admin.get)

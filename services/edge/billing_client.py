@@ -17,7 +17,8 @@ from services.common import rpc
 T = TypeVar("T")
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 0.5
-_AGAIN = frozenset({grpc.StatusCode.UNAVAILABLE})
+# CANCELLED is what a call gets that crosses with a server's end: nobody else cancels one of these.
+_AGAIN = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED})
 
 
 class BillingUnavailable(Exception):
@@ -101,7 +102,6 @@ class BillingClient:
 _UNANSWERED = frozenset(
     {
         grpc.StatusCode.DEADLINE_EXCEEDED,
-        grpc.StatusCode.CANCELLED,
         grpc.StatusCode.RESOURCE_EXHAUSTED,
         grpc.StatusCode.INTERNAL,
         grpc.StatusCode.UNKNOWN,

@@ -9,6 +9,7 @@ import grpc
 from aiohttp import web
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from services.common import rpc
 from services.edge import worker_json
 from services.edge.admission import Admission
 from services.edge.answer_json import answer
@@ -56,7 +57,7 @@ class HealthRoutes:
 
     async def _check(self, name: str) -> bool:
         try:
-            reply = await self._stubs[name].Check(health_pb2.HealthCheckRequest(), timeout=_CHECK_TIMEOUT_S)
+            reply = await rpc.answer(self._stubs[name].Check, health_pb2.HealthCheckRequest(), _CHECK_TIMEOUT_S)
         except grpc.aio.AioRpcError:
             return False
         return bool(reply.status == health_pb2.HealthCheckResponse.SERVING)

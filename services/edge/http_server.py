@@ -5,8 +5,10 @@ headers), nor its log (they would repeat keys). `app.py` imports it.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import structlog
 from aiohttp import web
@@ -21,6 +23,7 @@ _log = structlog.get_logger(__name__)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 SERVER_NAME = "speedinfer"
 SHUTDOWN_S = 1.0
+BACKLOG = 1024
 _OPTIONS: dict[str, Any] = {
     "access_log": None,
     # The end of a connection cancels its handler, so that a client that leaves is noticed at once.
@@ -53,11 +56,60 @@ def runner(app: web.Application) -> web.AppRunner:
     return _Runner(app, handle_signals=False, **_OPTIONS)
 
 
-def application(metrics: Metrics, unknown_url: Problem = UNKNOWN_URL) -> web.Application:
+@dataclass(slots=True)
+class Keeping:
+    """Whether connections are kept after an answer. Not by a process that leaves: each answer says so."""
+
+    connections: bool = True
+
+
+def application(metrics: Metrics, keeping: Keeping, unknown_url: Problem = UNKNOWN_URL) -> web.Application:
     """An application whose every answer has its ids and whose every error is in the envelope."""
+
+    async def close_if_leaving(_request: web.Request, response: web.StreamResponse) -> None:
+        if not keeping.connections:
+            # aiohttp has put its headers together already, but has not sent them.
+            response.force_close()
+            response.headers["connection"] = "close"
+
     app = web.Application(middlewares=[_envelope(metrics, unknown_url)])
     app.on_response_prepare.append(_sign)
+    app.on_response_prepare.append(close_if_leaving)
     return app
+
+
+class Listening(Protocol):
+    """What asyncio and uvloop both have for a server that listens."""
+
+    @property
+    def sockets(self) -> Sequence[Any]:
+        """Where it listens."""
+
+    def close(self) -> None:
+        """Accept nobody any more; connections stay."""
+
+
+async def listen(server: web.Server, host: str, port: int, given: Sequence[socket.socket]) -> Listening:
+    """Listen at an address, or at the sockets that are given, which are ours from then on. OSError."""
+    loop = asyncio.get_running_loop()
+    if not given:
+        return await loop.create_server(server, host, port, backlog=BACKLOG)
+    return _Several([await loop.create_server(server, sock=each, backlog=BACKLOG) for each in given])
+
+
+class _Several:
+    """A name such as localhost has several addresses, and each its socket."""
+
+    def __init__(self, parts: Sequence[Listening]) -> None:
+        self._parts = parts
+
+    @property
+    def sockets(self) -> Sequence[Any]:
+        return [each for part in self._parts for each in part.sockets]
+
+    def close(self) -> None:
+        for part in self._parts:
+            part.close()
 
 
 async def expect(request: web.Request) -> None:

@@ -67,6 +67,11 @@ class Inference:
 
         return handle
 
+    @property
+    def running(self) -> int:
+        """How many requests run, with those whose clients have left."""
+        return len(self._jobs)
+
     async def drain(self, timeout_s: float, last_words_s: float) -> None:
         """Wait for what runs; what still does after `timeout_s` is told so and ended."""
         self._admission.draining = True

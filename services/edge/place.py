@@ -14,6 +14,7 @@ from speedinfer.router.v1.inference_pb2 import HoldPlaceRequest, HoldPlaceRespon
 from services.edge.arrival import Arrival
 from services.edge.openai_errors import ROUTER_UNAVAILABLE, Refused, from_failure
 from services.edge.openai_request import InferenceRequest
+from services.edge.router_call import RouterCall
 from services.edge.router_client import RouterClient
 
 _log = structlog.get_logger(__name__)
@@ -43,7 +44,7 @@ class Place:
             requirements=[Requirement(feature=need.feature, param=need.param) for need in request.needs],
             party=party,
         )
-        self._call: grpc.aio.UnaryStreamCall[HoldPlaceRequest, HoldPlaceResponse] = router.hold_place(message)
+        self._call: RouterCall[HoldPlaceResponse] = router.hold_place(message)
         self._closed = False
 
     async def wait(self) -> bool:

@@ -7,9 +7,7 @@ touched here: the outcome says what is to be charged, and `inference.py` does it
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
 from dataclasses import dataclass
-from typing import cast
 
 import grpc
 from speedinfer.billing.v1.reservation_pb2 import Ending
@@ -77,8 +75,7 @@ class Relay:
         self._loop = asyncio.get_running_loop()
         item = dispatch_item.make(admitted, admitted.deadline_s - self._loop.time())
         self._call = router.generate(item)
-        # The iterator and not `read()`, which says that a call has ended although frames of it were not read yet.
-        self._frames = cast(AsyncGenerator[GenerateResponse, None], self._call.__aiter__())
+        self._frames = self._call.__aiter__()
         self.worker_id = ""
         self.attempts = 0
         self.content_sent = False

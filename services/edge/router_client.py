@@ -1,6 +1,6 @@
 """The router as the edge calls it: dispatch, the picture of the fleet, and the registry for operators.
 
-A dispatch is never repeated here: whether another worker may be tried is the router's to decide.
+A dispatch that a router has seen is never repeated here: whether another worker may be tried is the router's to decide.
 """
 
 from typing import Any
@@ -9,6 +9,7 @@ import grpc
 from speedinfer.router.v1 import fleet_pb2, inference_pb2, inference_pb2_grpc, registry_pb2_grpc
 
 from services.common import rpc
+from services.edge.router_call import RouterCall
 
 FLEET_TIMEOUT_S = 2.0
 REGISTRY_TIMEOUT_S = 60.0
@@ -25,23 +26,20 @@ class RouterClient:
         self._inference = inference_pb2_grpc.InferenceServiceStub(self.channel)
         self._registry: Any = registry_pb2_grpc.WorkerRegistryServiceStub(self.channel)
 
-    def generate(
-        self, item: inference_pb2.GenerateItem
-    ) -> grpc.aio.UnaryStreamCall[inference_pb2.GenerateRequest, inference_pb2.GenerateResponse]:
+    def generate(self, item: inference_pb2.GenerateItem) -> RouterCall[inference_pb2.GenerateResponse]:
         """Dispatch a request; the call's responses are its frames."""
         timeout_s = item.context.remaining_ms / 1000 + _DEADLINE_SLACK_S
-        return self._inference.Generate(inference_pb2.GenerateRequest(item=item), timeout=timeout_s)
+        request = inference_pb2.GenerateRequest(item=item)
+        return RouterCall(self.channel, self._inference.Generate, request, timeout_s)
 
-    def hold_place(
-        self, request: inference_pb2.HoldPlaceRequest
-    ) -> grpc.aio.UnaryStreamCall[inference_pb2.HoldPlaceRequest, inference_pb2.HoldPlaceResponse]:
+    def hold_place(self, request: inference_pb2.HoldPlaceRequest) -> RouterCall[inference_pb2.HoldPlaceResponse]:
         """Wait for a place on a worker; the call keeps it."""
         timeout_s = request.context.remaining_ms / 1000 + _DEADLINE_SLACK_S
-        return self._inference.HoldPlace(request, timeout=timeout_s)
+        return RouterCall(self.channel, self._inference.HoldPlace, request, timeout_s)
 
     async def fleet(self) -> fleet_pb2.Fleet:
         """What the router knows now. AioRpcError if it does not answer."""
-        answer = await self._inference.GetFleet(inference_pb2.GetFleetRequest(), timeout=FLEET_TIMEOUT_S)
+        answer = await rpc.answer(self._inference.GetFleet, inference_pb2.GetFleetRequest(), FLEET_TIMEOUT_S)
         return answer.fleet
 
     def watch(self) -> grpc.aio.UnaryStreamCall[inference_pb2.WatchFleetRequest, inference_pb2.WatchFleetResponse]:
@@ -50,8 +48,8 @@ class RouterClient:
 
     async def registry(self, method: str, request: Any, admin_token: str) -> Any:
         """A unary call of the registry on an operator's behalf."""
-        call = getattr(self._registry, method)
-        return await call(request, timeout=REGISTRY_TIMEOUT_S, metadata=(("authorization", f"Bearer {admin_token}"),))
+        metadata = (("authorization", f"Bearer {admin_token}"),)
+        return await rpc.answer(getattr(self._registry, method), request, REGISTRY_TIMEOUT_S, metadata, reads=False)
 
     async def drain_worker(self, request: Any, admin_token: str) -> Any:
         """The last answer of a drain."""

@@ -8,7 +8,9 @@ import structlog
 from speedinfer.router.v1 import inference_pb2, inference_pb2_grpc, registry_pb2, registry_pb2_grpc
 
 from services.common import admin_token, ids, rpc
+from services.common.handover import Listeners, Predecessor
 from services.common.settings import Settings
+from services.common.tasks import TaskSet
 from services.router.dispatch import Dispatcher
 from services.router.fleet import FleetView
 from services.router.inference_servicer import InferenceServicer
@@ -49,25 +51,61 @@ class Router:
         store = store or FileStore(settings.registry_path)
         self.registrar = Registrar(self.registry, store, self.fleet, places, Prober(limits, chance), limits)
         token = admin_token.load_or_make(settings.token, settings.data_dir)
-        self._server = rpc.Server([rpc.ErrorStatuses(), rpc.AdminGate(token, [REGISTRY])])
+        self._server = rpc.Server([rpc.ErrorStatuses(), rpc.AdminGate(token, [REGISTRY])], can_share_port=True)
         inference_pb2_grpc.add_InferenceServiceServicer_to_server(
             InferenceServicer(self.dispatcher, self.fleet, places, limits.queue_wait_s), self._server.grpc
         )
         registry_pb2_grpc.add_WorkerRegistryServiceServicer_to_server(
             RegistryServicer(self.registrar), self._server.grpc
         )
+        self._departure = TaskSet()
         self._server.offers(INFERENCE, REGISTRY)
 
-    async def start(self) -> int:
-        """Bring the workers back, listen, and answer the port."""
+    async def start(self, predecessor: Predecessor | None = None) -> int:
+        """Bring the workers back, listen, and answer the port. A predecessor's registrations are ours to write once it has
+        told us that we may take its place; it serves until we do."""
+        metrics_listen = self._settings.router.metrics_listen
         await self.registrar.restore(self._settings.workers)
-        if self._settings.router.metrics_listen:
-            self.metrics.serve(self._settings.router.metrics_listen)
+        if metrics_listen and predecessor is None:
+            self.metrics.serve(metrics_listen)
         # Whoever finds the router there finds its workers, too; one that does not answer holds it up only so long.
         await self.registrar.all_seen(min(FIRST_LOOK_S, self._settings.router.limits.check_timeout_s))
-        port = await self._server.start(self._settings.router.listen)
+        port = await self._server.start(self._settings.router.listen, beside=predecessor is not None)
+        if predecessor is not None:
+            await predecessor.dismiss()
+            if metrics_listen:
+                self.metrics.serve(metrics_listen)
         _log.info("listening", address=self._settings.router.listen, port=port, workers=len(self.registry))
         return port
+
+    def listeners(self) -> Listeners:
+        """See handover.Service: none, since gRPC takes no sockets; a successor listens at the same port beside it."""
+        return {}
+
+    async def prepare(self) -> None:
+        """See handover.Service."""
+        await self.registrar.freeze()
+
+    async def resume(self) -> None:
+        """See handover.Service."""
+        self.registrar.thaw()
+
+    async def leave(self) -> None:
+        """See handover.Service: no new calls from here on; those that run do so to their own deadlines."""
+        self.registrar.supersede()
+        longest_s = self._settings.edge.limits.request_timeout_s + STOP_S
+        self._departure.spawn(self._server.drain(longest_s), "leave")
+        # Watchers have nothing to see here any more, and would keep us.
+        self.fleet.close()
+        await asyncio.to_thread(self.metrics.close)
+
+    async def linger(self, stop: asyncio.Event) -> None:
+        """See handover.Service."""
+        stopped = asyncio.ensure_future(stop.wait())
+        try:
+            await asyncio.wait([stopped, *self._departure], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopped.cancel()
 
     async def drain(self) -> None:
         """Say that no more work is wanted, let running answers end within their bound, and stop."""

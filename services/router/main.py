@@ -2,19 +2,19 @@
 
 import asyncio
 
-from services.common import process
+from services.common import handover, process
 from services.common.settings import Settings
 from services.router.app import Router
 
 
-def main(settings: Settings) -> int:
+def main(settings: Settings, *, take_over: bool = False) -> int:
     """Run the router; answers the exit code."""
 
     async def serve(stop: asyncio.Event) -> None:
         router = Router(settings)
         try:
-            await router.start()
-            await stop.wait()
+            place = handover.place(settings.data_dir, "router", settings.router.listen)
+            await handover.serve(router, place, stop, take_over=take_over)
         finally:
             await router.drain()
 

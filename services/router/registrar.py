@@ -7,13 +7,14 @@ after its last answer.
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 
 import structlog
 from speedinfer.router.v1.fleet_pb2 import FEATURE_CHAT, WorkerStatus
 
-from services.common.errors import ConfigurationError, NotFound, Unavailable
+from services.common.errors import ConfigurationError, NotFound, TurnedAway, Unavailable
 from services.common.settings import RouterLimits
 from services.common.tasks import TaskSet
 from services.router import registration as registrations
@@ -57,6 +58,7 @@ class Registrar:
         self._resting: dict[Worker, asyncio.TimerHandle] = {}
         self._closed = False
         self._change = asyncio.Lock()
+        self._superseded = False
 
     async def restore(self, configured: list[dict[str, Any]]) -> None:
         """Bring back what was stored, and what the settings register, which replaces what has the same id. Nobody is waited
@@ -108,17 +110,18 @@ class Registrar:
             raise
         worker.health.on_check(finding)
         worker.last_probe = last
-        async with self._change:
-            old = self._registry.get(registration.worker_id)
-            worker.load = self._registry.load_of(registration.worker_id)
-            if old is not None:
-                worker.registered_at_s = old.registered_at_s
-            try:
+        try:
+            async with self._changing():
+                old = self._registry.get(registration.worker_id)
+                worker.load = self._registry.load_of(registration.worker_id)
+                if old is not None:
+                    worker.registered_at_s = old.registered_at_s
                 await self._save(instead=worker)
-            except BaseException:
+                self._put(worker)
+        except BaseException:
+            if self._registry.get(worker.worker_id) is not worker:
                 await worker.transport.close()
-                raise
-            self._put(worker)
+            raise
         status = WorkerStatus.Name(worker.health.status)
         _log.info("worker_registered", worker_id=worker.worker_id, status=status, error=finding.error)
         return worker
@@ -153,7 +156,7 @@ class Registrar:
 
     async def drain(self, worker_id: str) -> Worker:
         """Stop new work for a worker."""
-        async with self._change:
+        async with self._changing():
             worker = self.get(worker_id)
             worker.drain()
             await self._save()
@@ -161,7 +164,7 @@ class Registrar:
 
     async def remove(self, worker_id: str) -> None:
         """Forget a worker; its running requests finish."""
-        async with self._change:
+        async with self._changing():
             if self._registry.get(worker_id) is None and any(_id_of(record) == worker_id for record in self._invalid):
                 await self._save(without=worker_id)
                 return
@@ -171,6 +174,26 @@ class Registrar:
             self._retire(worker)
             self._fleet.changed(False)
         _log.info("worker_removed", worker_id=worker_id)
+
+    async def freeze(self) -> None:
+        """Change nothing that is stored until `thaw`; changes that are asked for wait. A successor is reading."""
+        await self._change.acquire()
+
+    def thaw(self) -> None:
+        """The successor did not come to be."""
+        self._change.release()
+
+    def supersede(self) -> None:
+        """The stored registrations are the successor's from now on; what waited or comes later is turned away."""
+        self._superseded = True
+        self._change.release()
+
+    @asynccontextmanager
+    async def _changing(self) -> AsyncIterator[None]:
+        async with self._change:
+            if self._superseded:
+                raise TurnedAway("this router has a successor; ask again")
+            yield
 
     async def close(self) -> None:
         """Stop looking at workers and close their connections."""

@@ -76,14 +76,16 @@ async def test_all_services_stop_and_start_and_find_their_data(fragile: Product,
         assert (await customer.http.post("/v1/chat/completions", json=BODY)).status_code == 200
 
 
-def everything_adds_up(customer: Customer, load: Load) -> None:
-    """Each acknowledged answer has exactly one charge of its own price; nothing else is out of order."""
+def everything_adds_up(customer: Customer, load: Load, others: int | None = None) -> None:
+    """Each acknowledged answer has exactly one charge of its own price; nothing else is out of order. With `others` there are
+    so many charges beside them."""
     product = customer.product
     account = product.settled(customer.account_id, 60)
     charges = [entry for entry in product.entries(customer.account_id) if entry["kind"] in ("charge", "late_charge")]
     by_request = Counter(entry["request_id"] for entry in charges)
     assert [request for request, times in by_request.items() if times > 1] == []
     assert set(load.tally.acknowledged) - set(by_request) == set()
+    assert others is None or len(by_request) == len(load.tally.acknowledged) + others
     amounts = {entry["request_id"]: -parse_usd(entry["amount"]) for entry in charges}
     for request_id, usage in load.tally.acknowledged.items():
         assert amounts[request_id] == charge_nanos(usage, "0.20", "0.60")

@@ -66,6 +66,8 @@ class Product:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "empty.toml").touch()
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        # Those that were succeeded: they end by themselves when nobody needs them any more.
+        self._former: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> "Product":
         try:
@@ -103,10 +105,10 @@ class Product:
         """The process of a service."""
         return self._processes[name].pid
 
-    def start(self, *names: str) -> None:
+    def start(self, *names: str, options: Sequence[str] = ()) -> None:
         """Start services that do not run, all at once, and wait until each is ready."""
         for name in names:
-            self._processes[name] = _starter.submit(self._spawn, name).result()
+            self._processes[name] = _starter.submit(self._spawn, name, *options).result()
         for name in names:
             until(lambda name=name: self._is_ready(name), f"{name} is ready", 60)  # type: ignore[misc]
 
@@ -114,10 +116,22 @@ class Product:
         """What a service is started with; a product whose services differ answers each its own."""
         return self.environment
 
-    def _spawn(self, name: str) -> subprocess.Popen[bytes]:
+    def succeed(self, name: str) -> subprocess.Popen[bytes]:
+        """Start a successor of a service and wait until it has taken over; answers the old process, which may live on."""
+        old = self._processes[name]
+        self._former.append(old)
+        self._processes[name] = _starter.submit(self._spawn, name, "--take-over").result()
+        until(lambda: self._took_over(name, old.pid) and self._is_ready(name), f"{name} is succeeded", 60)
+        return old
+
+    def _took_over(self, name: str, pid: int) -> bool:
+        # Found in the text, since two processes that write to one file may share a line.
+        return f'{{"predecessor": {pid}, "event": "took_over"' in self.log(name).read_text()
+
+    def _spawn(self, name: str, *options: str) -> subprocess.Popen[bytes]:
         with self.log(name).open("ab") as log:
             return subprocess.Popen(
-                [sys.executable, "-m", "services.cli.main", name, "--with-parent", str(os.getpid())],
+                [sys.executable, "-m", "services.cli.main", name, *options, "--with-parent", str(os.getpid())],
                 env=self.environment_of(name),
                 cwd=self.folder,
                 stdin=subprocess.DEVNULL,
@@ -149,8 +163,10 @@ class Product:
 
     def close(self) -> None:
         """End whatever runs; never raises for a service that ended badly."""
-        for name in reversed(NAMES):
-            if (process := self._processes.pop(name, None)) is not None:
+        running = [self._processes.pop(name, None) for name in reversed(NAMES)]
+        former, self._former = self._former, []
+        for process in [*running, *former]:
+            if process is not None and process.poll() is None:
                 process.terminate()
                 try:
                     process.wait(END_WITHIN_S)
@@ -166,11 +182,11 @@ class Product:
         """The end of it."""
         return "\n".join(self.log(name).read_text(errors="replace").splitlines()[-lines:])
 
-    def run(self, *arguments: str, stdin: str | None = None) -> Completed:
-        """Run the command in a process of its own, whatever it comes to."""
+    def run(self, *arguments: str, stdin: str | None = None, settings: Mapping[str, str] | None = None) -> Completed:
+        """Run the command in a process of its own, whatever it comes to; with `settings` beside the product's own."""
         done = subprocess.run(
             [sys.executable, "-m", "services.cli.main", *arguments],
-            env=self.environment,
+            env={**self.environment, **(settings or {})},
             cwd=self.folder,
             input=stdin,
             capture_output=True,

@@ -10,9 +10,10 @@ from services.common.errors import ConfigurationError
 SQLITE = "sqlite:///"
 
 
-def open_store(url: str, now_ms: Callable[[], int]) -> Store:
-    """Open (and make or migrate) the database. ConfigurationError says what is wrong with it."""
+def open_store(url: str, now_ms: Callable[[], int], lock_wait_s: float = 0.0) -> Store:
+    """Open (and make or migrate) the database. ConfigurationError says what is wrong with it.
+    Another process that uses it is waited for at most `lock_wait_s`."""
     if url.startswith(SQLITE) and len(url) > len(SQLITE):
-        return SqliteStore(Path(url.removeprefix(SQLITE)), now_ms)
+        return SqliteStore(Path(url.removeprefix(SQLITE)), now_ms, lock_wait_s)
     scheme = url.partition(":")[0]
     raise ConfigurationError(f"billing.database: {scheme!r} databases are not known; sqlite:///PATH is")

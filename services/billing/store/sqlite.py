@@ -11,6 +11,7 @@ import fcntl
 import json
 import os
 import sqlite3
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -28,6 +29,7 @@ from services.billing.store.sqlite_reader import SqliteReader
 from services.common.errors import ConfigurationError
 
 BUSY_TIMEOUT_MS = 5_000
+LOOK_FOR_LOCK_EVERY_S = 0.005
 # The first with STRICT tables and JSON functions always built in.
 MIN_SQLITE = (3, 38, 0)
 PRICE_CACHE = 4_096
@@ -37,12 +39,12 @@ PERIODS = ("minute", "day", "month")
 class SqliteStore:
     """See Store."""
 
-    def __init__(self, path: Path, now_ms: Callable[[], int]) -> None:
+    def __init__(self, path: Path, now_ms: Callable[[], int], lock_wait_s: float = 0.0) -> None:
         if sqlite3.sqlite_version_info < MIN_SQLITE:
             raise ConfigurationError(f"SQLite {sqlite3.sqlite_version} is too old; 3.38 or later is needed")
         self._path = path
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._lock = _lock(path)
+        self._lock = _lock(path, lock_wait_s)
         # Price versions never change, so what was read once holds.
         self._prices: dict[str, PriceVersion] = {}
         try:
@@ -124,14 +126,21 @@ def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
     return connection
 
 
-def _lock(path: Path) -> int:
+def _lock(path: Path, wait_s: float) -> int:
+    """The right to write. A predecessor that has it is waited for by looking, since a lock that is waited for in the kernel
+    has no deadline."""
     descriptor = os.open(path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(descriptor)
-        raise ConfigurationError(f"another billing process uses {path}") from error
-    return descriptor
+    until = time.monotonic() + wait_s
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if time.monotonic() >= until:
+                os.close(descriptor)
+                raise ConfigurationError(f"another billing process uses {path}") from error
+            time.sleep(LOOK_FOR_LOCK_EVERY_S)
+        else:
+            return descriptor
 
 
 class SqliteSession:

@@ -1,6 +1,7 @@
 """What only the SQLite store promises: its settings, its migrations, one writer, append-only tables."""
 
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing
 from pathlib import Path
 
@@ -75,6 +76,20 @@ def test_two_writers_are_one_too_many(path: Path) -> None:
         store(path)
     first.close()
     store(path).close()
+
+
+def test_a_successor_waits_for_the_ledger(path: Path) -> None:
+    first = store(path)
+    with ThreadPoolExecutor(1) as successor:
+        second = successor.submit(SqliteStore, path, lambda: 0, 30.0)
+        wait([second], timeout=0)
+        assert not second.done()
+        first.close()
+        second.result().close()
+    first = store(path)
+    with pytest.raises(ConfigurationError, match="another billing process"):
+        SqliteStore(path, lambda: 0, 0.01)
+    first.close()
 
 
 def test_a_database_of_an_unknown_kind_is_refused() -> None:

@@ -1,5 +1,6 @@
 """What a router finds when it starts: workers that were registered before, and registrations that are none any more."""
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -93,3 +94,24 @@ async def test_a_wrong_registration_in_the_settings_still_stops_the_start(tmp_pa
     with pytest.raises(ConfigurationError, match=r"runtime_config.colour is not known"):
         async with running(tmp_path, [document]):
             raise AssertionError("it started")
+
+
+async def test_two_routers_never_write_at_once(tmp_path: Path, worker: FakeWorker) -> None:
+    """Changes wait while a successor reads; then they are the successor's, or, if it does not come to be, done."""
+    async with running(tmp_path) as gateway:
+        await gateway.router.prepare()
+        waiting = asyncio.create_task(gateway.register(worker.url, "a"))
+        _, pending = await asyncio.wait([waiting], timeout=0.3)
+        assert pending
+        assert not (tmp_path / "router" / "registry.json").exists()
+        gateway.router.registrar.thaw()
+        await waiting
+        assert set(stored(tmp_path)) == {"a"}
+
+        await gateway.router.prepare()
+        late = asyncio.create_task(gateway.register(worker.url, "b"))
+        gateway.router.registrar.supersede()
+        with pytest.raises(grpc.aio.AioRpcError) as turned_away:
+            await late
+        assert turned_away.value.code() is grpc.StatusCode.CANCELLED
+        assert set(stored(tmp_path)) == {"a"}

@@ -1,6 +1,7 @@
 """The command's surface: where options may stand, exit codes, what goes to which stream, registration files."""
 
 import json
+import socket
 from importlib.metadata import version
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from typer.testing import CliRunner, Result
 from services.cli import workers
 from services.cli.failure import CommandError
 from services.cli.main import app
+from services.common import handover
 
 # Nobody listens on port 1 of loopback, and connecting to it fails at once.
 NOBODY = {"SPEEDINFER_BILLING__LISTEN": "127.0.0.1:1", "SPEEDINFER_ROUTER__LISTEN": "127.0.0.1:1"}
@@ -60,6 +62,30 @@ def test_a_service_that_is_not_there_is_one_sentence(arguments: list[str], tmp_p
     assert shown.exit_code == 1
     assert shown.stdout == ""
     assert shown.stderr == f"speedinfer: {service} does not answer at 127.0.0.1:1; start it with `speedinfer up`\n"
+
+
+@pytest.mark.parametrize("name", ["edge", "router", "billing"])
+def test_a_second_service_by_mistake_is_told_how_to_mean_it(name: str, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken, socket.socket(socket.AF_UNIX) as offer:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        offer.bind(str(handover.place(tmp_path, name, address)))
+        offer.listen()
+        settings = {"SPEEDINFER_DATA_DIR": str(tmp_path), f"SPEEDINFER_{name.upper()}__LISTEN": address}
+        shown = CliRunner().invoke(app, [name], env=NOBODY | settings)
+    assert shown.exit_code == 1
+    assert f"{address} ({name}.listen) is taken by another process" in shown.stderr
+    assert f"to succeed the {name} that runs there, add --take-over" in shown.stderr
+
+
+@pytest.mark.parametrize("name", ["edge", "router", "billing"])
+def test_a_stranger_at_the_port_is_not_succeeded(name: str, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        settings = {"SPEEDINFER_DATA_DIR": str(tmp_path), f"SPEEDINFER_{name.upper()}__LISTEN": address}
+        shown = CliRunner().invoke(app, [name, "--take-over"], env=NOBODY | settings)
+    assert shown.exit_code == 1
+    assert f"{address} ({name}.listen) is taken by another process" in shown.stderr
+    assert "--take-over" not in shown.stderr
 
 
 @pytest.mark.parametrize(

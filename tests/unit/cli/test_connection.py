@@ -50,3 +50,36 @@ def test_a_stream_that_breaks_off_is_not_a_service_that_is_not_there(
     with pytest.raises(CommandError, match=said):
         got.extend(router.stream(stub.DrainWorker, request, 10))
     assert len(got) == answers
+
+
+class Failed(grpc.RpcError):
+    """A call that ended with a status."""
+
+    def __init__(self, code: grpc.StatusCode) -> None:
+        self._code = code
+
+    def code(self) -> grpc.StatusCode:
+        return self._code
+
+    def details(self) -> str:
+        return "this router has a successor"
+
+
+@pytest.mark.parametrize(("times", "calls"), [(connection.TURNS - 1, connection.TURNS), (99, connection.TURNS)])
+def test_what_a_succeeded_service_turned_away_is_asked_again(
+    times: int, calls: int, router: connection.Connection
+) -> None:
+    made: list[str] = []
+
+    def call(request: str, **_: object) -> str:
+        made.append(request)
+        if len(made) <= times:
+            raise Failed(grpc.StatusCode.CANCELLED)
+        return "done"
+
+    if times < connection.TURNS:
+        assert router.call(call, "a") == "done"
+    else:
+        with pytest.raises(CommandError, match="has a successor"):
+            router.call(call, "a")
+    assert len(made) == calls

@@ -106,6 +106,20 @@ async def test_a_taken_port_is_said_plainly(server: tuple[rpc.Server, grpc.aio.C
     await first.drain(0)
 
 
+async def test_only_a_successor_shares_a_port() -> None:
+    first, second = rpc.Server(can_share_port=True), rpc.Server(can_share_port=True)
+    address = f"127.0.0.1:{await first.start('127.0.0.1:0')}"
+    for mistaken in (rpc.Server(can_share_port=True), rpc.Server()):
+        with pytest.raises(OSError, match=r"cannot listen on .*in use"):
+            await mistaken.start(address)
+    assert await second.start(address, beside=True) == int(address.rpartition(":")[2])
+    await first.drain(0)
+    async with rpc.channel(address) as channel:
+        answer = await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest())
+    assert answer.status == health_pb2.HealthCheckResponse.SERVING
+    await second.drain(0)
+
+
 async def test_both_ends_agree_on_pings() -> None:
     """A server that allows fewer pings than its clients send ends the connection of every quiet stream."""
     known = Path(grpc._cython.cygrpc.__file__).read_bytes()
