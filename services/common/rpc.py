@@ -49,6 +49,8 @@ CHANNEL_OPTIONS: list[tuple[str, Any]] = [
     ("grpc.max_reconnect_backoff_ms", 1_000),
     # Retries are ours to decide; the core's would not know which calls are safe.
     ("grpc.enable_retries", 0),
+    # Our services are where the settings say: no proxy that the environment names sees what they tell one another.
+    ("grpc.enable_http_proxy", 0),
 ]
 
 Continuation = Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler | None]]

@@ -7,10 +7,11 @@ file and in the environment, so that a mistyped setting is never silently a defa
 import os
 import tomllib
 from collections.abc import Iterator, Mapping
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
 from services.common.errors import ConfigurationError
@@ -20,6 +21,17 @@ CONFIG_VARIABLE = "SPEEDINFER_CONFIG"
 
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
+
+
+def _read_network(value: Any) -> IPv4Network | IPv6Network:
+    try:
+        return ip_network(value if isinstance(value, str) else str(value))
+    except ValueError:
+        raise ValueError("it is no network such as 10.0.0.0/8 or fd12::/16") from None
+
+
+# Pydantic's own reading of the two kinds names its inside where neither fits.
+Network = Annotated[IPv4Network | IPv6Network, PlainValidator(_read_network)]
 
 
 class Section(BaseModel):
@@ -99,6 +111,8 @@ class RouterSettings(Section):
     metrics_listen: str = ""
     # Where registrations are kept; empty means `router/registry.json` below data_dir.
     registry: str = ""
+    # Networks that workers are in, such as `10.0.0.0/8`. None: everywhere but where no worker ever is.
+    allowed_networks: Annotated[tuple[Network, ...], Field(min_length=1, max_length=1024)] | None = None
     limits: RouterLimits = RouterLimits()
 
 
