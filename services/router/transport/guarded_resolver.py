@@ -19,11 +19,11 @@ class NotAllowed(OSError):
 
 
 class GuardedResolver(AbstractResolver):
-    """A resolver (the system's) behind the rules of `networks.py`."""
+    """The system's resolver, behind the rules of `networks.py`."""
 
-    def __init__(self, networks: Networks = EVERYWHERE, system: AbstractResolver | None = None) -> None:
+    def __init__(self, networks: Networks = EVERYWHERE) -> None:
         self._networks = networks
-        self._system = system or ThreadedResolver()
+        self._system = ThreadedResolver()
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC

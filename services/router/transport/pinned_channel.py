@@ -11,7 +11,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import grpc
-from aiohttp.abc import AbstractResolver
 
 from services.router.networks import EVERYWHERE, Networks
 from services.router.transport.guarded_resolver import RESOLVED_FOR_S, GuardedResolver, NotAllowed
@@ -37,13 +36,12 @@ class PinnedChannel:
         credentials: grpc.ChannelCredentials | None,
         options: Sequence[tuple[str, Any]],
         networks: Networks = EVERYWHERE,
-        system: AbstractResolver | None = None,
     ) -> None:
-        """`target` is `host:port`; `system` resolves names in the system's stead."""
+        """`target` is `host:port`."""
         host, _, port = target.rpartition(":")
         self._host, self._port = host.strip("[]"), int(port)
         self._credentials = credentials
-        self._networks, self._system = networks, system
+        self._networks = networks
         self._options = [*options, ("grpc.default_authority", target), ("grpc.enable_http_proxy", 0)]
         self._current: _Pinned | None = None
         self._replaced: set[_Pinned] = set()
@@ -100,7 +98,7 @@ class PinnedChannel:
             if refusal := self._networks.refusal(self._host):
                 raise NotAllowed(None, f"no worker may be there: it is {refusal}")
             return (self._host,)
-        found = await GuardedResolver(self._networks, self._system).resolve(self._host, self._port)
+        found = await GuardedResolver(self._networks).resolve(self._host, self._port)
         # Resolvers take turns about the order; it is no reason for another channel.
         return tuple(sorted({result["host"] for result in found}))
 
