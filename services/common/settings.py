@@ -11,7 +11,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, PlainValidator, SecretStr, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
 from services.common.errors import ConfigurationError
@@ -44,6 +44,13 @@ class EdgeLimits(Section):
     """What bounds the edge. Every queue, body, buffer and wait has its bound here."""
 
     max_body_bytes: Count = 32 * 1024 * 1024
+    # All bodies that are being read together.
+    max_bodies_bytes: Count = 512 * 1024 * 1024
+    # A body of 32 MiB over 4 Mbit/s takes about a minute.
+    body_timeout_s: Positive = 75.0
+    # Connections of clients, idle ones among them; and how long one may take until the head of its next request is there.
+    max_connections: Count = 12_000
+    idle_connection_s: Positive = 75.0
     max_json_depth: Count = 64
     max_messages: Count = 4096
     max_streams: Count = 10_000
@@ -62,6 +69,12 @@ class EdgeLimits(Section):
     max_orphans_per_key: Count = 8
     max_outbox_bytes: Count = 256 * 1024 * 1024
     drain_s: Positive = 180.0
+
+    @model_validator(mode="after")
+    def _one_body_fits(self) -> "EdgeLimits":
+        if self.max_bodies_bytes < self.max_body_bytes:
+            raise ValueError("max_bodies_bytes must be at least max_body_bytes")
+        return self
 
 
 class EdgeSettings(Section):

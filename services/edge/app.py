@@ -36,6 +36,8 @@ _log = structlog.get_logger(__name__)
 # After the drain's bound: for the error events, and for releases that are under way.
 _LAST_WORDS_S = 3.0
 _LAST_SETTLEMENTS_S = 5.0
+# Operators come in when clients have taken every connection of theirs.
+_MAX_ADMIN_CONNECTIONS = 256
 
 
 class Edge:
@@ -76,8 +78,10 @@ class Edge:
         self._watchers.spawn(self._holds.renew(), "renew-holds")
         self._watchers.spawn(self._settler.deliver(), "deliver-outbox")
         section = self._settings.edge
-        self.port = await self._listen(self._public(), section.listen, "edge.listen")
-        self.admin_port = await self._listen(self._admin_app(), section.admin_listen, "edge.admin_listen")
+        self.port = await self._listen(self._public(), section.listen, "edge.listen", section.limits.max_connections)
+        self.admin_port = await self._listen(
+            self._admin_app(), section.admin_listen, "edge.admin_listen", _MAX_ADMIN_CONNECTIONS
+        )
         _log.info("edge_listens", port=self.port, admin_port=self.admin_port)
 
     async def drain(self) -> None:
@@ -102,9 +106,14 @@ class Edge:
         if len(self._outbox):
             _log.warning("settlements_left_in_outbox", count=len(self._outbox))
 
-    async def _listen(self, app: web.Application, address: str, setting: str) -> int:
+    async def _listen(self, app: web.Application, address: str, setting: str, max_connections: int) -> int:
         host, port = listen.split(address, setting)
-        runner = http_server.runner(app)
+        runner = http_server.runner(
+            app,
+            self.metrics,
+            max_connections=max_connections,
+            idle_connection_s=self._settings.edge.limits.idle_connection_s,
+        )
         await runner.setup()
         self._runners.append(runner)
         try:

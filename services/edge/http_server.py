@@ -15,7 +15,16 @@ from aiohttp.web_protocol import RequestHandler
 from services.common.ids import uuid7
 from services.edge import arrival as arrivals
 from services.edge.metrics import Metrics
-from services.edge.openai_errors import BAD_HTTP, INTERNAL, METHOD_NOT_ALLOWED, UNKNOWN_URL, Problem, Refused, invalid
+from services.edge.openai_errors import (
+    BAD_HTTP,
+    INTERNAL,
+    METHOD_NOT_ALLOWED,
+    TOO_MANY_CONNECTIONS,
+    UNKNOWN_URL,
+    Problem,
+    Refused,
+    invalid,
+)
 
 _log = structlog.get_logger(__name__)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -30,8 +39,6 @@ _OPTIONS: dict[str, Any] = {
     "max_line_size": 8190,
     "max_field_size": 8190,
     "max_headers": 100,
-    # Also bounds how long a connection may take to send its first headers.
-    "keepalive_timeout": 75.0,
     # How long a refused body is read on, so that its sender sees the answer instead of a reset.
     "lingering_time": 5.0,
     "shutdown_timeout": SHUTDOWN_S,
@@ -48,9 +55,10 @@ def problem_response(problem: Problem, headers: dict[str, str] | None = None) ->
     )
 
 
-def runner(app: web.Application) -> web.AppRunner:
-    """A runner for an application made by `application`."""
-    return _Runner(app, handle_signals=False, **_OPTIONS)
+def runner(app: web.Application, metrics: Metrics, *, max_connections: int, idle_connection_s: float) -> web.AppRunner:
+    """A runner for an application made by `application`. It closes a connection that takes longer than `idle_connection_s`
+    from one request's end to the end of the next one's head."""
+    return _Runner(app, metrics, max_connections, keepalive_timeout=idle_connection_s)
 
 
 def application(metrics: Metrics, unknown_url: Problem = UNKNOWN_URL) -> web.Application:
@@ -136,6 +144,19 @@ class _Protocol(RequestHandler):
 
     __slots__ = ()
 
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        server = self._manager
+        assert isinstance(server, _Server)
+        assert isinstance(transport, asyncio.Transport)
+        if server.is_full:
+            # Nothing of it is read, and nobody waits for it to go.
+            self._force_close = True
+            server.metrics.connections_refused.inc()
+            transport.write(_full())
+            transport.close()
+            return
+        super().connection_made(transport)
+
     def handle_error(
         self,
         request: web.BaseRequest,
@@ -154,7 +175,15 @@ class _Protocol(RequestHandler):
 
 
 class _Server(web.Server):
-    """Makes our connections instead of aiohttp's."""
+    """Makes our connections instead of aiohttp's, and not more than so many."""
+
+    metrics: Metrics
+    max_connections: int
+
+    @property
+    def is_full(self) -> bool:
+        """At its bound of connections."""
+        return len(self._connections) >= self.max_connections
 
     def __call__(self) -> RequestHandler:
         return _Protocol(self, loop=self._loop, **self._kwargs)
@@ -163,10 +192,32 @@ class _Server(web.Server):
 class _Runner(web.AppRunner):
     """Serves an application with our connections."""
 
-    __slots__ = ()
+    __slots__ = ("_max_connections", "_metrics")
+
+    def __init__(self, app: web.Application, metrics: Metrics, max_connections: int, **options: Any) -> None:
+        super().__init__(app, handle_signals=False, **_OPTIONS, **options)
+        self._metrics = metrics
+        self._max_connections = max_connections
 
     async def _make_server(self) -> web.Server:
         server = await super()._make_server()
         # aiohttp has no other way to name the class of its connections.
         server.__class__ = _Server
+        assert isinstance(server, _Server)
+        server.metrics = self._metrics
+        server.max_connections = self._max_connections
         return server
+
+
+def _full() -> bytes:
+    """The answer to a connection that is one too many."""
+    problem = TOO_MANY_CONNECTIONS
+    headers = {
+        "content-type": "application/json",
+        "content-length": str(len(problem.body())),
+        "connection": "close",
+        "server": SERVER_NAME,
+        "x-request-id": uuid7(),
+    } | problem.headers()
+    lines = ["HTTP/1.1 503 Service Unavailable", *(f"{name}: {value}" for name, value in headers.items()), "", ""]
+    return "\r\n".join(lines).encode() + problem.body()
