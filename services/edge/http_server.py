@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import structlog
-from aiohttp import web
+from aiohttp import HttpVersion10, HttpVersion11, web
 from aiohttp.web_protocol import RequestHandler
 
 from services.common.ids import uuid7
@@ -108,6 +108,11 @@ def _envelope(metrics: Metrics, unknown_url: Problem) -> Any:
 async def _answer(
     request: web.Request, handler: Handler, arrival: arrivals.Arrival, unknown_url: Problem
 ) -> web.StreamResponse:
+    if not _is_unambiguous(request):
+        response = problem_response(BAD_HTTP)
+        response.force_close()
+        arrival.code = BAD_HTTP.cause
+        return response
     try:
         return await handler(request)
     except Refused as refused:
@@ -125,6 +130,14 @@ async def _answer(
         problem = INTERNAL
     arrival.code = problem.cause
     return problem_response(problem)
+
+
+def _is_unambiguous(request: web.Request) -> bool:
+    """What one of aiohttp's two parsers lets through and the other does not: another version, a coding beside chunked."""
+    if request.version not in (HttpVersion10, HttpVersion11):
+        return False
+    codings = request.headers.getall("transfer-encoding", ())
+    return not codings or (len(codings) == 1 and codings[0].strip().lower() == "chunked")
 
 
 async def _sign(request: web.Request, response: web.StreamResponse) -> None:
@@ -156,6 +169,10 @@ class _Protocol(RequestHandler):
             transport.close()
             return
         super().connection_made(transport)
+
+    def log_exception(self, *_: Any, **known: Any) -> None:
+        """aiohttp's own words repeat what could not be read, which may be a prompt."""
+        _log.error("connection_failed", error=type(known.get("exc_info")).__name__)
 
     def handle_error(
         self,
