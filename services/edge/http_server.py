@@ -6,7 +6,7 @@ headers), nor its log (they would repeat keys). `app.py` imports it.
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, cast
 
 import structlog
 from aiohttp import HttpVersion10, HttpVersion11, web
@@ -160,12 +160,12 @@ class _Protocol(RequestHandler):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         server = self._manager
         assert isinstance(server, _Server)
-        assert isinstance(transport, asyncio.Transport)
         if server.is_full:
             # Nothing of it is read, and nobody waits for it to go.
             self._force_close = True
             server.metrics.connections_refused.inc()
-            transport.write(_full())
+            # uvloop's transports are of no class of asyncio's.
+            cast(asyncio.Transport, transport).write(_full())
             transport.close()
             return
         super().connection_made(transport)
