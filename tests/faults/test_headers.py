@@ -21,6 +21,7 @@ TO_WORKER = frozenset({
 TO_CLIENT = frozenset({
     "content-type", "content-length", "transfer-encoding", "connection", "date", "server", "cache-control", "x-request-id",
     "x-client-request-id", "openai-processing-ms", "x-speedinfer-worker", "retry-after", "x-should-retry",
+    "x-accel-buffering",
 })  # fmt: skip
 # Each with a value that can be found again.
 FROM_CLIENT = (
