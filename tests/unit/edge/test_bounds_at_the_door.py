@@ -54,6 +54,15 @@ async def test_bodies_for_which_there_is_no_room_are_refused_and_the_others_go_o
     refused = await stand.post(b" " * (HALF + 1001))
     assert (refused.status, refused.error["code"]) == (503, "overloaded")
     assert refused.headers["retry-after"] == "1"
+    # Before a byte of it has come.
+    reader, writer = await asyncio.open_connection("127.0.0.1", stand.edge.port)
+    writer.write(
+        b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        b"Content-Length: %d\r\n\r\n" % (HALF + 1001)
+    )
+    async with asyncio.timeout(5):
+        assert (await reader.readuntil(b"\r\n")).startswith(b"HTTP/1.1 503 ")
+    writer.close()
     # A small one still fits.
     assert (await stand.post()).status == 200
     assert await slow.finish() == 200
@@ -95,7 +104,8 @@ async def test_one_connection_too_many_is_told_so_and_closed(make_stand: Make) -
     await eventually(lambda: len(stand.edge._runners[0].server.connections) == 3)
     for _ in range(5):
         reader, writer = await asyncio.open_connection("127.0.0.1", stand.edge.port)
-        head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+        async with asyncio.timeout(5):
+            head, _, body = (await reader.read()).partition(b"\r\n\r\n")
         writer.close()
         assert head.startswith(b"HTTP/1.1 503 ")
         assert b"\r\nretry-after: 1" in head
