@@ -55,6 +55,8 @@ CHANNEL_OPTIONS: list[tuple[str, Any]] = [
     # caught before they were taken. Everything else is ours to decide, since the core would not know which calls are safe.
     ("grpc.enable_retries", 1),
     ("grpc.service_config_disable_resolution", 1),
+    # Our services are where the settings say: no proxy that the environment names sees what they tell one another.
+    ("grpc.enable_http_proxy", 0),
 ]
 
 Response = TypeVar("Response")

@@ -7,10 +7,11 @@ file and in the environment, so that a mistyped setting is never silently a defa
 import os
 import tomllib
 from collections.abc import Iterator, Mapping
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
 from services.common.errors import ConfigurationError
@@ -20,6 +21,17 @@ CONFIG_VARIABLE = "SPEEDINFER_CONFIG"
 
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
+
+
+def _read_network(value: Any) -> IPv4Network | IPv6Network:
+    try:
+        return ip_network(value if isinstance(value, str) else str(value))
+    except ValueError:
+        raise ValueError("it is no network such as 10.0.0.0/8 or fd12::/16") from None
+
+
+# Pydantic's own reading of the two kinds names its inside where neither fits.
+Network = Annotated[IPv4Network | IPv6Network, PlainValidator(_read_network)]
 
 
 class Section(BaseModel):
@@ -32,6 +44,13 @@ class EdgeLimits(Section):
     """What bounds the edge. Every queue, body, buffer and wait has its bound here."""
 
     max_body_bytes: Count = 32 * 1024 * 1024
+    # All bodies that are being read together.
+    max_bodies_bytes: Count = 512 * 1024 * 1024
+    # A body of 32 MiB over 4 Mbit/s takes about a minute.
+    body_timeout_s: Positive = 75.0
+    # Connections of clients, idle ones among them; and how long one may take until the head of its next request is there.
+    max_connections: Count = 12_000
+    idle_connection_s: Positive = 75.0
     max_json_depth: Count = 64
     max_messages: Count = 4096
     max_streams: Count = 10_000
@@ -51,6 +70,12 @@ class EdgeLimits(Section):
     # A settlement takes some 260 bytes, and three times as many of memory.
     max_outbox_bytes: Count = 64 * 1024 * 1024
     drain_s: Positive = 180.0
+
+    @model_validator(mode="after")
+    def _one_body_fits(self) -> "EdgeLimits":
+        if self.max_bodies_bytes < self.max_body_bytes:
+            raise ValueError("max_bodies_bytes must be at least max_body_bytes")
+        return self
 
 
 class EdgeSettings(Section):
@@ -100,6 +125,8 @@ class RouterSettings(Section):
     metrics_listen: str = ""
     # Where registrations are kept; empty means `router/registry.json` below data_dir.
     registry: str = ""
+    # Networks that workers are in, such as `10.0.0.0/8`. None: everywhere but where no worker ever is.
+    allowed_networks: Annotated[tuple[Network, ...], Field(min_length=1, max_length=1024)] | None = None
     limits: RouterLimits = RouterLimits()
 
 

@@ -14,11 +14,14 @@ from services.edge import json_object, worker_json
 from services.edge import metrics as metrics_module
 from services.edge.answer_json import answer
 from services.edge.body import read_json
+from services.edge.body_room import BodyRoom
 from services.edge.metrics import Metrics
 from services.edge.openai_errors import ADMIN_TOKEN_NEEDED, ROUTER_UNAVAILABLE, Problem, Refused, invalid
 from services.edge.router_client import MAX_DRAIN_WAIT_S, RouterClient
 
 _MAX_BODY_BYTES = 1024 * 1024
+_MAX_BODIES_BYTES = 16 * 1024 * 1024
+_BODY_TIMEOUT_S = 75.0
 _MAX_DEPTH = 32
 
 
@@ -29,11 +32,16 @@ class AdminRoutes:
         self._router = router
         self._token = token
         self._metrics = metrics
+        self._room = BodyRoom(_MAX_BODIES_BYTES)
 
     async def register(self, request: web.Request) -> web.Response:
         """Check and store a worker; an id that exists is replaced."""
         self._gate(request)
-        registration = _registration(await read_json(request, _MAX_BODY_BYTES))
+        claim = self._room.claim()
+        try:
+            registration = _registration(await read_json(request, _MAX_BODY_BYTES, _BODY_TIMEOUT_S, claim))
+        finally:
+            claim.release()
         reply = await self._call("RegisterWorker", registration)
         return answer(worker_json.for_operators(reply.worker))
 

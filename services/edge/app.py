@@ -42,6 +42,8 @@ _LAST_WORDS_S = 3.0
 _LAST_SETTLEMENTS_S = 5.0
 # How often one that lingers looks whether everybody has gone.
 _LOOK_EVERY_S = 0.25
+# Operators come in when clients have taken every connection of theirs.
+_MAX_ADMIN_CONNECTIONS = 256
 
 
 class Edge:
@@ -88,8 +90,12 @@ class Edge:
         self._watchers.spawn(self._holds.renew(), "renew-holds")
         self._watchers.spawn(self._delivery.run(), "deliver-outbox")
         section = self._settings.edge
-        self.port = await self._listen(self._public(), section.listen, "edge.listen", given)
-        self.admin_port = await self._listen(self._admin_app(), section.admin_listen, "edge.admin_listen", given)
+        self.port = await self._listen(
+            self._public(), section.listen, "edge.listen", section.limits.max_connections, given
+        )
+        self.admin_port = await self._listen(
+            self._admin_app(), section.admin_listen, "edge.admin_listen", _MAX_ADMIN_CONNECTIONS, given
+        )
         _log.info("edge_listens", port=self.port, admin_port=self.admin_port)
 
     async def drain(self) -> None:
@@ -150,10 +156,20 @@ class Edge:
             server.close()
 
     async def _listen(
-        self, app: web.Application, address: str, setting: str, given: dict[str, list[socket.socket]]
+        self,
+        app: web.Application,
+        address: str,
+        setting: str,
+        max_connections: int,
+        given: dict[str, list[socket.socket]],
     ) -> int:
         host, port = listen.split(address, setting)
-        runner = http_server.runner(app)
+        runner = http_server.runner(
+            app,
+            self.metrics,
+            max_connections=max_connections,
+            idle_connection_s=self._settings.edge.limits.idle_connection_s,
+        )
         await runner.setup()
         self._runners.append(runner)
         assert runner.server is not None, "it was set up"

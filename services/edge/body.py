@@ -1,4 +1,4 @@
-"""Reads a request's body: bounded in size, before and after decompression, and in time.
+"""Reads a request's body: bounded in size, before and after decompression, in time, and together with all others.
 
 `inference.py` and `admin.py` import it. aiohttp's own decompression is switched off (`http_server.py`), because it knows
 no bound on what comes out.
@@ -9,10 +9,9 @@ import zlib
 
 from aiohttp import web
 
+from services.edge.body_room import BodyClaim
 from services.edge.openai_errors import BODY_TOO_SLOW, Refused, invalid, too_large, unsupported_media_type
 
-# A body of 32 MiB over 4 Mbit/s takes about a minute.
-READ_DEADLINE_S = 75.0
 # What is unpacked between two looks at everything else.
 _STEP_BYTES = 1024 * 1024
 # 16 + zlib's largest window: gzip. 0: zlib's own header (`deflate`).
@@ -38,11 +37,12 @@ def coding(request: web.Request) -> str:
     return named.strip().lower() or "identity"
 
 
-async def read_json(request: web.Request, limit_bytes: int, deadline_s: float = READ_DEADLINE_S) -> bytes:
-    """The body's bytes, decompressed. Refused with 413, 415, 408, or 400 where it is broken."""
+async def read_json(request: web.Request, limit_bytes: int, deadline_s: float, claim: BodyClaim) -> bytes:
+    """The body's bytes, decompressed. Refused with 413, 415, 408, 503 where there is no room, or 400 where it is broken."""
     if (request.content_length or 0) > limit_bytes:
         raise Refused(too_large(limit_bytes))
     check_media_type(request)
+    claim.expect(request.content_length or 0)
     name = coding(request)
     inflater = zlib.decompressobj(_WINDOWS[name]) if name in _WINDOWS else None
     parts: list[bytes] = []
@@ -60,6 +60,7 @@ async def read_json(request: web.Request, limit_bytes: int, deadline_s: float = 
                     size += len(piece)
                     if size > limit_bytes:
                         raise Refused(too_large(limit_bytes))
+                    claim.grow(len(piece))
                     parts.append(piece)
                     if more:
                         await asyncio.sleep(0)

@@ -8,16 +8,25 @@ import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import structlog
-from aiohttp import web
+from aiohttp import HttpVersion10, HttpVersion11, web
 from aiohttp.web_protocol import RequestHandler
 
 from services.common.ids import uuid7
 from services.edge import arrival as arrivals
 from services.edge.metrics import Metrics
-from services.edge.openai_errors import BAD_HTTP, INTERNAL, METHOD_NOT_ALLOWED, UNKNOWN_URL, Problem, Refused, invalid
+from services.edge.openai_errors import (
+    BAD_HTTP,
+    INTERNAL,
+    METHOD_NOT_ALLOWED,
+    TOO_MANY_CONNECTIONS,
+    UNKNOWN_URL,
+    Problem,
+    Refused,
+    invalid,
+)
 
 _log = structlog.get_logger(__name__)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -33,8 +42,6 @@ _OPTIONS: dict[str, Any] = {
     "max_line_size": 8190,
     "max_field_size": 8190,
     "max_headers": 100,
-    # Also bounds how long a connection may take to send its first headers.
-    "keepalive_timeout": 75.0,
     # How long a refused body is read on, so that its sender sees the answer instead of a reset.
     "lingering_time": 5.0,
     "shutdown_timeout": SHUTDOWN_S,
@@ -51,9 +58,10 @@ def problem_response(problem: Problem, headers: dict[str, str] | None = None) ->
     )
 
 
-def runner(app: web.Application) -> web.AppRunner:
-    """A runner for an application made by `application`."""
-    return _Runner(app, handle_signals=False, **_OPTIONS)
+def runner(app: web.Application, metrics: Metrics, *, max_connections: int, idle_connection_s: float) -> web.AppRunner:
+    """A runner for an application made by `application`. It closes a connection that takes longer than `idle_connection_s`
+    from one request's end to the end of the next one's head."""
+    return _Runner(app, metrics, max_connections, keepalive_timeout=idle_connection_s)
 
 
 @dataclass(slots=True)
@@ -152,6 +160,11 @@ def _envelope(metrics: Metrics, unknown_url: Problem) -> Any:
 async def _answer(
     request: web.Request, handler: Handler, arrival: arrivals.Arrival, unknown_url: Problem
 ) -> web.StreamResponse:
+    if not _is_unambiguous(request):
+        response = problem_response(BAD_HTTP)
+        response.force_close()
+        arrival.code = BAD_HTTP.cause
+        return response
     try:
         return await handler(request)
     except Refused as refused:
@@ -171,6 +184,14 @@ async def _answer(
     return problem_response(problem)
 
 
+def _is_unambiguous(request: web.Request) -> bool:
+    """What one of aiohttp's two parsers lets through and the other does not: another version, a coding beside chunked."""
+    if request.version not in (HttpVersion10, HttpVersion11):
+        return False
+    codings = request.headers.getall("transfer-encoding", ())
+    return not codings or (len(codings) == 1 and codings[0].strip().lower() == "chunked")
+
+
 async def _sign(request: web.Request, response: web.StreamResponse) -> None:
     response.headers["server"] = SERVER_NAME
     arrival = request.get(arrivals.ARRIVAL)
@@ -187,6 +208,23 @@ class _Protocol(RequestHandler):
     """A connection; answers what is not HTTP at all in the envelope too."""
 
     __slots__ = ()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        server = self._manager
+        assert isinstance(server, _Server)
+        if server.is_full:
+            # Nothing of it is read, and nobody waits for it to go.
+            self._force_close = True
+            server.metrics.connections_refused.inc()
+            # uvloop's transports are of no class of asyncio's.
+            cast(asyncio.Transport, transport).write(_full())
+            transport.close()
+            return
+        super().connection_made(transport)
+
+    def log_exception(self, *_: Any, **known: Any) -> None:
+        """aiohttp's own words repeat what could not be read, which may be a prompt."""
+        _log.error("connection_failed", error=type(known.get("exc_info")).__name__)
 
     def handle_error(
         self,
@@ -206,7 +244,15 @@ class _Protocol(RequestHandler):
 
 
 class _Server(web.Server):
-    """Makes our connections instead of aiohttp's."""
+    """Makes our connections instead of aiohttp's, and not more than so many."""
+
+    metrics: Metrics
+    max_connections: int
+
+    @property
+    def is_full(self) -> bool:
+        """At its bound of connections."""
+        return len(self._connections) >= self.max_connections
 
     def __call__(self) -> RequestHandler:
         return _Protocol(self, loop=self._loop, **self._kwargs)
@@ -215,10 +261,32 @@ class _Server(web.Server):
 class _Runner(web.AppRunner):
     """Serves an application with our connections."""
 
-    __slots__ = ()
+    __slots__ = ("_max_connections", "_metrics")
+
+    def __init__(self, app: web.Application, metrics: Metrics, max_connections: int, **options: Any) -> None:
+        super().__init__(app, handle_signals=False, **_OPTIONS, **options)
+        self._metrics = metrics
+        self._max_connections = max_connections
 
     async def _make_server(self) -> web.Server:
         server = await super()._make_server()
         # aiohttp has no other way to name the class of its connections.
         server.__class__ = _Server
+        assert isinstance(server, _Server)
+        server.metrics = self._metrics
+        server.max_connections = self._max_connections
         return server
+
+
+def _full() -> bytes:
+    """The answer to a connection that is one too many."""
+    problem = TOO_MANY_CONNECTIONS
+    headers = {
+        "content-type": "application/json",
+        "content-length": str(len(problem.body())),
+        "connection": "close",
+        "server": SERVER_NAME,
+        "x-request-id": uuid7(),
+    } | problem.headers()
+    lines = ["HTTP/1.1 503 Service Unavailable", *(f"{name}: {value}" for name, value in headers.items()), "", ""]
+    return "\r\n".join(lines).encode() + problem.body()

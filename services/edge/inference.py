@@ -21,6 +21,7 @@ from services.edge.admission import Admission, Admitted
 from services.edge.arrival import ARRIVAL, Arrival
 from services.edge.body import read_json
 from services.edge.body_reader import Check
+from services.edge.body_room import BodyClaim, BodyRoom
 from services.edge.client import Client
 from services.edge.metrics import Metrics
 from services.edge.openai_errors import DRAINING, INTERNAL, Problem, Refused, for_event, from_failure
@@ -56,6 +57,7 @@ class Inference:
         self._metrics = metrics
         self._tasks = tasks
         self._limits = limits
+        self._room = BodyRoom(limits.max_bodies_bytes)
         self._relays: set[Relay] = set()
         self._jobs = TaskSet()
 
@@ -85,11 +87,16 @@ class Inference:
 
     async def _handle(self, request: web.Request, check: Check) -> web.StreamResponse:
         arrival = request[ARRIVAL]
-        body = await read_json(request, self._limits.max_body_bytes)
+        claim = self._room.claim()
+        try:
+            body = await read_json(request, self._limits.max_body_bytes, self._limits.body_timeout_s, claim)
+        except BaseException:
+            claim.release()
+            raise
         client = Client(request, self._limits.reader_stall_s)
         credential = client_headers.bearer(request.headers)
         idempotency_key = request.headers.get("idempotency-key", "")
-        work = self._serve(arrival, client, credential, idempotency_key, body, check)
+        work = self._serve(arrival, client, credential, idempotency_key, body, claim, check)
         # The bytes may be many and the stream long: only the parsed request outlives admission.
         del body
         job = self._jobs.spawn(work, "inference")
@@ -106,14 +113,24 @@ class Inference:
         return web.Response(status=_CLIENT_CLOSED)
 
     async def _serve(
-        self, arrival: Arrival, client: Client, credential: str, idempotency_key: str, body: bytes, check: Check
+        self,
+        arrival: Arrival,
+        client: Client,
+        credential: str,
+        idempotency_key: str,
+        body: bytes,
+        claim: BodyClaim,
+        check: Check,
     ) -> Refused | None:
         """Serve a request; what it answers is for the handler to raise, since nothing was sent yet."""
         self._admission.open += 1
         self._metrics.open_requests.inc()
         try:
-            admitted = await self._admission.admit(arrival, client, credential, idempotency_key, body, check)
-            del body
+            try:
+                admitted = await self._admission.admit(arrival, client, credential, idempotency_key, body, check)
+            finally:
+                del body
+                claim.release()
             return await self._dispatch(admitted, client)
         except Refused as refused:
             return refused

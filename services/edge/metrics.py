@@ -45,6 +45,11 @@ class Metrics:
         self.open_requests = Gauge(
             "speedinfer_edge_open_requests", "Inference requests in flight", registry=self.registry
         )
+        self.connections_refused = Counter(
+            "speedinfer_edge_connections_refused",
+            "Connections that were closed at once, since there were too many",
+            registry=self.registry,
+        )
         self.settlements = Counter(
             "speedinfer_edge_settlements", "Settlements, by billing's answer", ["outcome"], registry=self.registry
         )

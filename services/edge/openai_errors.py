@@ -122,6 +122,12 @@ ROUTER_LOST = Problem(502, "The connection to the worker was lost.", _SERVER, "u
 TOO_MANY_STREAMS = Problem(
     503, "The gateway is at its bound of open requests. Try again.", _SERVER, "overloaded", retry_after_s=1
 )
+TOO_MANY_BODIES = Problem(
+    503, "The gateway is reading as much as it can hold. Try again.", _SERVER, "overloaded", retry_after_s=1
+)
+TOO_MANY_CONNECTIONS = Problem(
+    503, "The gateway is at its bound of connections. Try again.", _SERVER, "overloaded", retry_after_s=1
+)
 DRAINING = Problem(503, "This gateway is shutting down. Try again.", _SERVER, "overloaded", retry_after_s=1)
 TOO_MANY_ORPHANS = Problem(
     429,

@@ -15,6 +15,7 @@ from services.router.dispatch import Dispatcher
 from services.router.fleet import FleetView
 from services.router.inference_servicer import InferenceServicer
 from services.router.metrics import Metrics
+from services.router.networks import Networks
 from services.router.places import Places
 from services.router.probe import Prober
 from services.router.registrar import Registrar
@@ -49,7 +50,9 @@ class Router:
         self.metrics.waiting.set_function(lambda: places.waiting)
         self.dispatcher = Dispatcher(self.registry, places, limits, self.metrics, chance)
         store = store or FileStore(settings.registry_path)
-        self.registrar = Registrar(self.registry, store, self.fleet, places, Prober(limits, chance), limits)
+        networks = Networks(settings.router.allowed_networks)
+        prober = Prober(limits, chance)
+        self.registrar = Registrar(self.registry, store, self.fleet, places, prober, limits, networks)
         token = admin_token.load_or_make(settings.token, settings.data_dir)
         self._server = rpc.Server([rpc.ErrorStatuses(), rpc.AdminGate(token, [REGISTRY])], can_share_port=True)
         inference_pb2_grpc.add_InferenceServiceServicer_to_server(

@@ -1,26 +1,28 @@
-"""Addresses that a worker may have. Pure; registration and the transports import it.
+"""The address that a registration names, as it is written. Pure; registration and the transports import it.
 
-A registration makes the router send requests, with credentials, to an address that somebody typed. Addresses that are never a
-worker (the cloud's metadata service, link-local, unspecified, multicast) are refused, however they are written, and again when
-a name is resolved.
+A registration makes the router send requests, with credentials, to an address that somebody typed. What is no plain
+`http(s)://host[:port][/path]` is refused, and so is every way to write an address that no worker may have (`networks.py`).
+Names are judged by what they resolve to, when they are resolved (`transport/guarded_resolver.py`).
 """
 
-import ipaddress
+import re
 import socket
+from ipaddress import ip_address
 from urllib.parse import SplitResult, urlsplit
 
-_METADATA = frozenset(
-    ipaddress.ip_address(text)
-    for text in ("169.254.169.254", "100.100.100.200", "192.0.0.192", "168.63.129.16", "fd00:ec2::254", "fd20:ce::254")
-)
+from services.router.networks import EVERYWHERE, Networks
+
 _METADATA_NAMES = frozenset({"metadata", "metadata.google.internal", "metadata.goog", "instance-data"})
+# Readers of URLs differ about everything else: percent signs, zones, backslashes, characters that another host is made of.
+_NAME = re.compile(r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)*\.?")
+MAX_NAME_LENGTH = 253
 
 
 class EndpointError(ValueError):
     """An address that no worker may have; the text says why."""
 
 
-def check(url: str) -> SplitResult:
+def check(url: str, networks: Networks = EVERYWHERE) -> SplitResult:
     """The parts of `url`. EndpointError if it is not `http(s)://host[:port][/path]` of a host that may be a worker."""
     if not url.isascii() or any(character <= " " or character == "\x7f" for character in url):
         raise EndpointError("it has characters that no address has")
@@ -37,46 +39,29 @@ def check(url: str) -> SplitResult:
         raise EndpointError("it holds credentials; use runtime_config.headers or runtime_config.api_key")
     if "?" in url or "#" in url:
         raise EndpointError("it must have neither a query nor a fragment")
-    host = parts.hostname.rstrip(".")
-    if host in _METADATA_NAMES:
-        raise EndpointError("it is a metadata service")
-    literal = _literal(host)
-    if literal is not None and (reason := forbidden(literal)):
-        raise EndpointError(f"it is {reason}")
+    if parts.netloc.endswith(":"):
+        raise EndpointError("it has a colon and no port")
+    _check_host(parts.hostname, "[" in parts.netloc, networks)
     return parts
 
 
-def forbidden(address: str) -> str:
-    """Why no worker may have this IP address, or an empty text."""
-    try:
-        parsed = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return "no IP address"
-    if isinstance(parsed, ipaddress.IPv6Address):
-        inner = parsed.ipv4_mapped or parsed.sixtofour or _nat64(parsed)
-        if inner is not None:
-            return forbidden(str(inner))
-    if parsed in _METADATA:
-        return "a metadata service"
-    if parsed.is_link_local:
-        return "a link-local address"
-    if parsed.is_unspecified:
-        return "the unspecified address"
-    if parsed.is_multicast or str(parsed) == "255.255.255.255":
-        return "a multicast or broadcast address"
-    return ""
-
-
-def _nat64(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
-    if address in ipaddress.ip_network("64:ff9b::/96"):
-        return ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF)
-    return None
+def _check_host(host: str, bracketed: bool, networks: Networks) -> None:
+    """`host` is in lower case."""
+    literal = host if bracketed else _literal(host.rstrip("."))
+    if literal is not None:
+        if reason := networks.refusal(literal):
+            raise EndpointError(f"it is {reason}")
+        return
+    if len(host) > MAX_NAME_LENGTH or not _NAME.fullmatch(host):
+        raise EndpointError("its host is neither a name nor an IP address")
+    if host.rstrip(".") in _METADATA_NAMES:
+        raise EndpointError("it is a metadata service")
 
 
 def _literal(host: str) -> str | None:
     """The address that `host` is, in any form that resolvers take for one; None if it is a name."""
     try:
-        return str(ipaddress.ip_address(host.partition("%")[0]))
+        return str(ip_address(host))
     except ValueError:
         pass
     try:

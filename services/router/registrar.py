@@ -22,6 +22,7 @@ from services.router import template_allowance
 from services.router.breaker import Breaker
 from services.router.fleet import FleetView
 from services.router.health import Health, Thresholds
+from services.router.networks import EVERYWHERE, Networks
 from services.router.places import Places
 from services.router.probe import Prober
 from services.router.registration import InvalidRegistration, Registration
@@ -44,6 +45,7 @@ class Registrar:
         places: Places,
         prober: Prober,
         limits: RouterLimits,
+        networks: Networks = EVERYWHERE,
     ) -> None:
         self._registry = registry
         self._store = store
@@ -51,6 +53,7 @@ class Registrar:
         self._places = places
         self._prober = prober
         self._limits = limits
+        self._networks = networks
         # Stored registrations that are not valid: kept in the store as they are, and shown nowhere.
         self._invalid: list[Record] = []
         self._tasks = TaskSet()
@@ -68,13 +71,13 @@ class Registrar:
         records: dict[str, Record] = {}
         for record in self._store.load():
             try:
-                records[registrations.read(record.document).worker_id] = record
+                records[registrations.read(record.document, self._networks).worker_id] = record
             except InvalidRegistration as error:
                 self._invalid.append(record)
                 _log.error("stored_registration_invalid", worker_id=_id_of(record)[:128], why=str(error))
         for number, document in enumerate(configured):
             try:
-                worker_id = registrations.read(document).worker_id
+                worker_id = registrations.read(document, self._networks).worker_id
             except InvalidRegistration as error:
                 raise ConfigurationError(f"workers[{number}]: {error}") from None
             old = records.get(worker_id)
@@ -82,7 +85,7 @@ class Registrar:
             draining = old.draining if old is not None and dict(old.document) == document else False
             records[worker_id] = Record(document, old.registered_at_s if old else now, draining)
         for record in records.values():
-            registration = registrations.read(record.document)
+            registration = registrations.read(record.document, self._networks)
             self._put(self._worker(registration, Load(), record.registered_at_s, record.draining))
         if configured:
             await self._save()
@@ -99,7 +102,7 @@ class Registrar:
 
     async def register(self, document: Mapping[str, Any]) -> Worker:
         """Check a worker and store it. InvalidRegistration if the registration is wrong in itself."""
-        registration = registrations.read(document)
+        registration = registrations.read(document, self._networks)
         if len(self._registry) >= self._limits.max_workers and self._registry.get(registration.worker_id) is None:
             raise Unavailable(f"{self._limits.max_workers} workers are registered already; that is the bound")
         worker = self._worker(registration, Load(), time.time(), draining=False)
@@ -128,7 +131,7 @@ class Registrar:
 
     async def check(self, document: Mapping[str, Any]) -> tuple[Worker, tuple[str, ...]]:
         """A worker as it would be after registration, and what was found beyond that; nothing is kept."""
-        worker = self._worker(registrations.read(document), Load(), time.time(), draining=False)
+        worker = self._worker(registrations.read(document, self._networks), Load(), time.time(), draining=False)
         measured: tuple[str, ...] = ()
         try:
             finding, worker.last_probe = await self._prober.check(worker.transport)
@@ -210,7 +213,12 @@ class Registrar:
         return Worker(
             registration,
             factory.make(
-                registration.endpoint, registration.config, registration.supported_models, registration.runtime, limits
+                registration.endpoint,
+                registration.config,
+                registration.supported_models,
+                registration.runtime,
+                limits,
+                self._networks,
             ),
             Health(
                 Thresholds(limits.probes_to_go_down, limits.probes_to_come_back),

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
 from services.router import endpoint
+from services.router.networks import EVERYWHERE, Networks
 from services.router.transport import factory
 from services.router.transport.port import TransportConfig
 
@@ -86,18 +87,18 @@ class Registration:
         return {name: _hidden(value) if name in secrets else value for name, value in written.items()}
 
 
-def read(document: Mapping[str, Any]) -> Registration:
-    """Check a registration. InvalidRegistration names what is wrong."""
+def read(document: Mapping[str, Any], networks: Networks = EVERYWHERE) -> Registration:
+    """Check a registration, of a worker in `networks`. InvalidRegistration names what is wrong."""
     try:
         parsed = _Document.model_validate(dict(document), strict=True)
     except ValidationError as error:
         raise _explain(error, "") from None
-    _check_endpoint("runtime_endpoint", parsed.runtime_endpoint)
+    _check_endpoint("runtime_endpoint", parsed.runtime_endpoint, networks)
     if len(set(parsed.supported_models)) != len(parsed.supported_models):
         raise InvalidRegistration("supported_models", "supported_models names a model twice")
     if len(repr(parsed.runtime_metadata)) > MAX_METADATA_BYTES:
         raise InvalidRegistration("runtime_metadata", f"runtime_metadata is over {MAX_METADATA_BYTES} bytes")
-    config = _read_config(parsed.runtime_config)
+    config = _read_config(parsed.runtime_config, networks)
     for name in config.model_map:
         if name not in parsed.supported_models:
             shown = name if len(name) <= MAX_SHOWN else f"{name[:MAX_SHOWN]}..."
@@ -116,7 +117,7 @@ def read(document: Mapping[str, Any]) -> Registration:
     )
 
 
-def _read_config(values: dict[str, Any]) -> TransportConfig:
+def _read_config(values: dict[str, Any], networks: Networks) -> TransportConfig:
     kind = factory.CONFIGS.get(values["transport"]) if isinstance(values.get("transport"), str) else None
     if kind is None:
         known = " or ".join(repr(name) for name in sorted(factory.CONFIGS))
@@ -138,13 +139,13 @@ def _read_config(values: dict[str, Any]) -> TransportConfig:
             )
     grpc_endpoint = getattr(config, "grpc_endpoint", None)
     if isinstance(grpc_endpoint, str):
-        _check_endpoint("runtime_config.grpc_endpoint", "http://" + grpc_endpoint.rpartition("://")[2])
+        _check_endpoint("runtime_config.grpc_endpoint", "http://" + grpc_endpoint.rpartition("://")[2], networks)
     return config
 
 
-def _check_endpoint(field: str, url: str) -> None:
+def _check_endpoint(field: str, url: str, networks: Networks) -> None:
     try:
-        endpoint.check(url)
+        endpoint.check(url, networks)
     except endpoint.EndpointError as error:
         raise InvalidRegistration(field, f"{field}: {error}") from None
 

@@ -1,6 +1,6 @@
-"""Name resolution that never answers an address which no worker may have. The HTTP transports import it.
+"""Name resolution that never answers an address which no worker may have. The transports import it.
 
-The address that was judged is the one that is connected to: there is no second look-up in between.
+The address that was judged is the one that is connected to: there is no second look-up in between, whoever connects.
 """
 
 import socket
@@ -8,23 +8,32 @@ import socket
 from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.resolver import ThreadedResolver
 
-from services.router import endpoint
+from services.router.networks import EVERYWHERE, Networks
+
+# How long an answer stands. What is connected to later is still what was judged.
+RESOLVED_FOR_S = 10
+
+
+class NotAllowed(OSError):
+    """A name that resolves only to addresses which no worker may have; the text says which, for operators."""
 
 
 class GuardedResolver(AbstractResolver):
-    """The system's resolver, behind the rules of `endpoint.py`."""
+    """The system's resolver, behind the rules of `networks.py`."""
 
-    def __init__(self) -> None:
+    def __init__(self, networks: Networks = EVERYWHERE) -> None:
+        self._networks = networks
         self._system = ThreadedResolver()
 
     async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
-        """The allowed addresses of `host`. OSError if there is none."""
+        """The allowed addresses of `host`. NotAllowed if there is none, another OSError if it has none."""
         found = await self._system.resolve(host, port, family)
-        allowed = [result for result in found if not endpoint.forbidden(result["host"])]
+        refusals = [self._networks.refusal(result["host"]) for result in found]
+        allowed = [result for result, refusal in zip(found, refusals, strict=True) if not refusal]
         if not allowed:
-            raise OSError(None, "the name resolves only to addresses that no worker may have")
+            raise NotAllowed(None, f"no worker may be at {host}: it is {', and '.join(dict.fromkeys(refusals))}")
         return allowed
 
     async def close(self) -> None:

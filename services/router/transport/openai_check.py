@@ -179,6 +179,8 @@ class Check:
             async with self._connection.get(url) as response:
                 return response.status, await read_bounded(response, MAX_MODELS_BYTES)
         except WorkerFailure as failure:
+            if failure.not_allowed:
+                raise _Wrong(MISCONFIGURED, failure.detail) from None
             if failure.reason == FAILURE_REASON_TIMEOUT:
                 raise _Wrong(TIMEOUT, failure.message) from None
             if failure.detail == aiohttp.ServerDisconnectedError.__name__:

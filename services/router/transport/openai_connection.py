@@ -24,10 +24,11 @@ from speedinfer.router.v1.frame_pb2 import (
 )
 
 from services.router import endpoint
-from services.router.transport.guarded_resolver import GuardedResolver
+from services.router.networks import EVERYWHERE, Networks
+from services.router.transport.guarded_resolver import RESOLVED_FOR_S, GuardedResolver
 from services.router.transport.openai_config import OpenAiConfig
 from services.router.transport.port import STALE_WITHIN_S, Dispatch, WorkerFailure
-from services.router.transport.unreached import reason
+from services.router.transport.unreached import is_refused, reason
 
 MAX_ERROR_BODY_BYTES = 64 * 1024
 ERROR_BODY_TIMEOUT_S = 5.0
@@ -48,8 +49,9 @@ class _Connection:
 class Connection:
     """The HTTP connections to one worker."""
 
-    def __init__(self, url: str, config: OpenAiConfig) -> None:
-        parts = endpoint.check(url)
+    def __init__(self, url: str, config: OpenAiConfig, networks: Networks = EVERYWHERE) -> None:
+        parts = endpoint.check(url, networks)
+        self._networks = networks
         path = parts.path.rstrip("/")
         self.root = f"{parts.scheme}://{parts.netloc}{path.removesuffix('/v1')}"
         self.api = f"{self.root}/v1"
@@ -135,7 +137,11 @@ class Connection:
         return aiohttp.ClientSession(
             # What bounds the number of connections is the number of requests, which their callers bound.
             connector=aiohttp.TCPConnector(
-                limit=0, resolver=GuardedResolver(), ttl_dns_cache=10, force_close=fresh, enable_cleanup_closed=False
+                limit=0,
+                resolver=GuardedResolver(self._networks),
+                ttl_dns_cache=RESOLVED_FOR_S,
+                force_close=fresh,
+                enable_cleanup_closed=False,
             ),
             timeout=aiohttp.ClientTimeout(
                 total=None, connect=self._connect_timeout_s, sock_connect=self._connect_timeout_s
@@ -196,7 +202,9 @@ def failure_of(error: Exception, *, may_be_stale: bool) -> WorkerFailure:
             FAILURE_REASON_TIMEOUT, "the worker could not be connected to in time", detail=kind, deadline="connect"
         )
     if isinstance(error, aiohttp.ClientConnectorError):
-        return WorkerFailure(FAILURE_REASON_UPSTREAM, "the worker cannot be reached", detail=kind)
+        return WorkerFailure(
+            FAILURE_REASON_UPSTREAM, "the worker cannot be reached", detail=kind, not_allowed=is_refused(error)
+        )
     if isinstance(error, aiohttp.ClientResponseError):
         return WorkerFailure(FAILURE_REASON_UPSTREAM, "the worker's answer cannot be read", detail=kind)
     return WorkerFailure(

@@ -16,6 +16,7 @@ from speedinfer.router.v1.fleet_pb2 import Feature
 from speedinfer.router.v1.frame_pb2 import FAILURE_REASON_INVALID_RESPONSE
 
 from services.common.settings import RouterLimits
+from services.router.networks import EVERYWHERE, Networks
 from services.router.safe_text import SafeText
 from services.router.transport import openai_body, openai_errors, openai_fields, openai_frames
 from services.router.transport.openai_check import Check, Learned
@@ -38,13 +39,20 @@ class OpenAiTransport:
     """A worker behind `http://host:port[/prefix][/v1]`. Implements port.Transport."""
 
     def __init__(
-        self, endpoint: str, config: OpenAiConfig, supported_models: Sequence[str], runtime: str, limits: RouterLimits
+        self,
+        endpoint: str,
+        config: OpenAiConfig,
+        supported_models: Sequence[str],
+        runtime: str,
+        limits: RouterLimits,
+        *,
+        networks: Networks = EVERYWHERE,
     ) -> None:
         self._config = config
         self._models = tuple(supported_models)
         self._runtime = runtime
         self._limits = limits
-        self._connection = Connection(endpoint, config)
+        self._connection = Connection(endpoint, config, networks)
         self._safe = SafeText(self._connection.secrets)
         self._learned = Learned.before_check(config, runtime)
 

@@ -116,6 +116,7 @@ class WorkerFailure(Exception):
         counts_against_worker: bool = True,
         stale_connection: bool = False,
         connection_lost: bool = False,
+        not_allowed: bool = False,
         http_status: int = 0,
         code: str = "",
         param: str = "",
@@ -134,6 +135,8 @@ class WorkerFailure(Exception):
         self.stale_connection = stale_connection
         # The connection broke, and nothing was said: an answer that was already complete stays so.
         self.connection_lost = connection_lost
+        # The worker's name leads only to addresses that no worker may have: a matter of its registration, not of its health.
+        self.not_allowed = not_allowed
         self.http_status = http_status
         self.code = code
         self.param = param

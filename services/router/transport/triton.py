@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from speedinfer.router.v1 import fleet_pb2, frame_pb2
 
 from services.common.settings import RouterLimits
+from services.router.networks import EVERYWHERE, Networks
 from services.router.transport import port
 from services.router.transport.port import Accepted, Dispatch, Event, Finding, WorkerFailure
 from services.router.transport.template_thread import beside_the_loop
@@ -44,10 +45,11 @@ class TritonTransport:
         runtime: str,
         limits: RouterLimits,
         *,
+        networks: Networks = EVERYWHERE,
         now: Callable[[], datetime] = local_now,
     ) -> None:
         self._config, self._models, self._limits, self._now = config, tuple(supported_models), limits, now
-        self._link = TritonLink(endpoint, config, max_answer_bytes=limits.max_answer_bytes)
+        self._link = TritonLink(endpoint, config, max_answer_bytes=limits.max_answer_bytes, networks=networks)
         self._known: Known | None = None
 
     @property

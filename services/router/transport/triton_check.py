@@ -257,6 +257,8 @@ def sums_up(reported: Sequence[int], limit: int) -> bool | None:
 
 def word(failure: WorkerFailure) -> str:
     """The finding for a failed request."""
+    if failure.not_allowed:
+        return port.MISCONFIGURED
     if failure.message == UNREACHABLE:
         return port.CONNECT
     return {

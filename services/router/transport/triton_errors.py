@@ -109,9 +109,11 @@ def rejected(
     )
 
 
-def unreachable(detail: str) -> WorkerFailure:
+def unreachable(detail: str, *, not_allowed: bool = False) -> WorkerFailure:
     """No connection, or it broke."""
-    return WorkerFailure(frame_pb2.FAILURE_REASON_UPSTREAM, UNREACHABLE, detail=detail, connection_lost=True)
+    return WorkerFailure(
+        frame_pb2.FAILURE_REASON_UPSTREAM, UNREACHABLE, detail=detail, connection_lost=True, not_allowed=not_allowed
+    )
 
 
 def cut_off(detail: str) -> WorkerFailure:

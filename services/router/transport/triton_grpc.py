@@ -8,13 +8,17 @@ Triton's package loads numpy, about 0.3 s, so whoever needs no Triton worker sho
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from typing import Any
 
 import grpc
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
+from services.router.networks import EVERYWHERE, Networks
 from services.router.safe_text import PLAIN, SafeText
+from services.router.transport.guarded_resolver import NotAllowed
+from services.router.transport.pinned_channel import PinnedChannel
 from services.router.transport.port import Dispatch, WorkerFailure
 from services.router.transport.triton_errors import (
     answer_too_large,
@@ -64,8 +68,10 @@ class TritonGrpc:
         connect_timeout_s: float,
         max_answer_bytes: int,
         safe: SafeText = PLAIN,
+        networks: Networks = EVERYWHERE,
     ) -> None:
         self.target = target
+        self._connect_timeout_s = connect_timeout_s
         self._safe = safe
         self._headers = tuple((name.lower(), value) for name, value in headers)
         self._max_answer_bytes = max_answer_bytes
@@ -84,33 +90,36 @@ class TritonGrpc:
             # Channels of one process to one address would share a connection, and outlive a re-registration by it.
             ("grpc.use_local_subchannel_pool", 1),
         ]
-        if secure:
-            self._channel = grpc.aio.secure_channel(target, grpc.ssl_channel_credentials(), options=options)
-        else:
-            self._channel = grpc.aio.insecure_channel(target, options=options)
-        self._stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
+        credentials = grpc.ssl_channel_credentials() if secure else None
+        self._channel = PinnedChannel(target, credentials=credentials, options=options, networks=networks)
 
     async def answers(self, timeout_s: float) -> str:
         """Empty if the server answers on gRPC within the time, else what went wrong."""
         try:
-            await self._stub.ServerLive(
-                _pb.ServerLiveRequest(), timeout=timeout_s, metadata=self._headers, wait_for_ready=True
-            )
+            async with self._channel.for_call(timeout_s) as channel:
+                await service_pb2_grpc.GRPCInferenceServiceStub(channel).ServerLive(
+                    _pb.ServerLiveRequest(), timeout=timeout_s, metadata=self._headers, wait_for_ready=True
+                )
         except grpc.aio.AioRpcError as error:
             return f"{_CODE_NAMES[error.code()]}: {error.details()}"
+        except TimeoutError:
+            return "the name is not resolved in time"
+        except OSError as error:
+            return error.strerror or "the name is not known"
         return ""
 
     async def infer(
         self, plan: TensorPlan, inputs: Sequence[InputTensor], dispatch: Dispatch
     ) -> AsyncIterator[Outputs]:
         """One request to a model that gives one response."""
-        call = self._stub.ModelInfer(_request(plan, inputs, dispatch), metadata=self._metadata(dispatch))
-        try:
-            yield outputs_of(await call)
-        except grpc.aio.AioRpcError as error:
-            raise self._failure(error) from None
-        finally:
-            call.cancel()
+        async with self._stub() as stub:
+            call = stub.ModelInfer(_request(plan, inputs, dispatch), metadata=self._metadata(dispatch))
+            try:
+                yield outputs_of(await call)
+            except grpc.aio.AioRpcError as error:
+                raise self._failure(error) from None
+            finally:
+                call.cancel()
 
     async def stream(
         self, plan: TensorPlan, inputs: Sequence[InputTensor], dispatch: Dispatch
@@ -119,7 +128,12 @@ class TritonGrpc:
         whatever the status says, the server did not say that this was all."""
         request = _request(plan, inputs, dispatch)
         request.parameters[_WANT_FINAL].bool_param = True
-        call = self._stub.ModelStreamInfer(metadata=self._metadata(dispatch))
+        async with self._stub() as stub, aclosing(self._responses(stub, request, dispatch)) as responses:
+            async for outputs in responses:
+                yield outputs
+
+    async def _responses(self, stub: Any, request: Any, dispatch: Dispatch) -> AsyncGenerator[Outputs, None]:
+        call = stub.ModelStreamInfer(metadata=self._metadata(dispatch))
         ended = False
         try:
             await call.write(request)
@@ -147,6 +161,20 @@ class TritonGrpc:
             if ended:
                 await _see_off(call)
             call.cancel()
+
+    @asynccontextmanager
+    async def _stub(self) -> AsyncIterator[Any]:
+        """The calls of the server, for one of them. WorkerFailure where its name leads nowhere, or where no worker may be."""
+        async with AsyncExitStack() as stack:
+            try:
+                channel = await stack.enter_async_context(self._channel.for_call(self._connect_timeout_s))
+            except TimeoutError:
+                raise connect_timeout() from None
+            except NotAllowed as error:
+                raise unreachable(f"gRPC: {error.strerror}", not_allowed=True) from None
+            except OSError as error:
+                raise unreachable(f"gRPC: {type(error).__name__}") from None
+            yield service_pb2_grpc.GRPCInferenceServiceStub(channel)
 
     async def close(self) -> None:
         """Close the channel."""

@@ -15,7 +15,9 @@ from urllib.parse import quote
 import aiohttp
 import orjson
 
+from services.router.networks import EVERYWHERE, Networks
 from services.router.safe_text import PLAIN, SafeText
+from services.router.transport.guarded_resolver import RESOLVED_FOR_S, GuardedResolver
 from services.router.transport.port import STALE_WITHIN_S, Dispatch, WorkerFailure
 from services.router.transport.sse_parser import LineTooLong, SseEvent, SseParser
 from services.router.transport.triton_errors import (
@@ -29,7 +31,7 @@ from services.router.transport.triton_errors import (
 )
 from services.router.transport.triton_model import TensorPlan
 from services.router.transport.triton_tensors import InputTensor, Outputs, from_generate, from_infer
-from services.router.transport.unreached import reason
+from services.router.transport.unreached import is_refused, reason
 
 _READ_BYTES = 64 * 1024
 _MAX_ERROR_BYTES = 64 * 1024
@@ -61,8 +63,10 @@ class TritonHttp:
         connect_timeout_s: float,
         max_answer_bytes: int,
         safe: SafeText = PLAIN,
+        networks: Networks = EVERYWHERE,
     ) -> None:
         self._safe = safe
+        self._networks = networks
         self._base = endpoint.rstrip("/") + "/v2"
         self._headers = list(headers)
         self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout_s)
@@ -148,7 +152,12 @@ class TritonHttp:
                 cookie_jar=aiohttp.DummyCookieJar(),
                 headers=self._headers,
                 # The router bounds what is in flight.
-                connector=aiohttp.TCPConnector(limit=0, force_close=fresh),
+                connector=aiohttp.TCPConnector(
+                    limit=0,
+                    resolver=GuardedResolver(self._networks),
+                    ttl_dns_cache=RESOLVED_FOR_S,
+                    force_close=fresh,
+                ),
                 trace_configs=[_notes_reuse()],
             )
         return self._sessions[fresh]
@@ -236,7 +245,7 @@ class _Answer:
 def _connection_failure(error: Exception, *, may_be_stale: bool = False) -> WorkerFailure:
     if isinstance(error, TimeoutError):
         return connect_timeout()
-    failure = unreachable(f"HTTP: {reason(error)}")
+    failure = unreachable(f"HTTP: {reason(error)}", not_allowed=is_refused(error))
     # An idle connection that the worker had closed, as it showed at once: no byte of an answer came.
     failure.stale_connection = may_be_stale and isinstance(error, aiohttp.ServerDisconnectedError)
     return failure

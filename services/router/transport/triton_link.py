@@ -10,6 +10,7 @@ from contextlib import aclosing
 from typing import Any
 from urllib.parse import urlsplit
 
+from services.router.networks import EVERYWHERE, Networks
 from services.router.safe_text import SafeText
 from services.router.transport.port import Dispatch
 from services.router.transport.triton_config import TritonConfig
@@ -26,7 +27,9 @@ _AUTO_WAIT_S = 1.0
 class TritonLink:
     """Both protocols of one server."""
 
-    def __init__(self, endpoint: str, config: TritonConfig, *, max_answer_bytes: int) -> None:
+    def __init__(
+        self, endpoint: str, config: TritonConfig, *, max_answer_bytes: int, networks: Networks = EVERYWHERE
+    ) -> None:
         headers = [(name, value.get_secret_value()) for name, value in config.headers.items()]
         target, secure = grpc_target(endpoint, config.grpc_endpoint)
         # What no text of the server's may tell anybody: what it is asked with, and where.
@@ -39,6 +42,7 @@ class TritonLink:
             connect_timeout_s=config.connect_timeout_s,
             max_answer_bytes=max_answer_bytes,
             safe=safe,
+            networks=networks,
         )
         self._grpc: TritonGrpc | None = None
         if target and config.protocol != "http":
@@ -49,6 +53,7 @@ class TritonLink:
                 connect_timeout_s=config.connect_timeout_s,
                 max_answer_bytes=max_answer_bytes,
                 safe=safe,
+                networks=networks,
             )
         self.uses_grpc = False
 

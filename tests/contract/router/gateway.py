@@ -85,6 +85,10 @@ class Gateway:
         answer = await self.registry.RegisterWorker(registration(url, worker_id, **changes), metadata=ADMIN)
         return answer.worker
 
+    async def remove(self, worker_id: str = "w1") -> None:
+        """Forget a worker."""
+        await self.registry.RemoveWorker(registry_pb2.RemoveWorkerRequest(worker_id=worker_id), metadata=ADMIN)
+
     async def generate(self, **changes: Any) -> Answer:
         """Run one request to its end."""
         answer = Answer()
@@ -159,12 +163,14 @@ def item(
 
 
 @contextlib.asynccontextmanager
-async def running(data_dir: Path, workers: Sequence[dict[str, Any]] = (), **limits: Any) -> AsyncIterator[Gateway]:
-    """A router with its own data directory, drained at the end."""
+async def running(
+    data_dir: Path, workers: Sequence[dict[str, Any]] = (), networks: Any = None, **limits: Any
+) -> AsyncIterator[Gateway]:
+    """A router with its own data directory, drained at the end; `networks` are those that are allowed."""
     settings = Settings(
         data_dir=data_dir,
         admin_token=SecretStr(TOKEN),
-        router=RouterSettings(listen="127.0.0.1:0", limits=RouterLimits(**limits)),
+        router=RouterSettings(listen="127.0.0.1:0", allowed_networks=networks, limits=RouterLimits(**limits)),
         workers=list(workers),
     )
     router = Router(settings, chance=Random(7))
