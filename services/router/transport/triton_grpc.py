@@ -15,10 +15,9 @@ import grpc
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from services.router.safe_text import PLAIN, SafeText
-from services.router.transport.port import Dispatch, WorkerFailure
+from services.router.transport.port import Dispatch, WorkerFailure, connect_timed_out
 from services.router.transport.triton_errors import (
     answer_too_large,
-    connect_timeout,
     invalid_response,
     refused,
     unreachable,
@@ -62,12 +61,15 @@ class TritonGrpc:
         self.target = target
         self._safe = safe
         self._headers = tuple((name.lower(), value) for name, value in headers)
+        self._connect_timeout_s = connect_timeout_s
         self._max_answer_bytes = max_answer_bytes
         options: list[tuple[str, Any]] = [
             ("grpc.max_send_message_length", _MAX_SEND_BYTES),
             ("grpc.max_receive_message_length", max_answer_bytes),
             # This is also how long one attempt to connect may take.
             ("grpc.min_reconnect_backoff_ms", int(connect_timeout_s * 1000)),
+            # Looking up a name comes before it; gRPC's own bound is two minutes.
+            ("grpc.dns_ares_query_timeout", int(connect_timeout_s * 1000)),
             ("grpc.initial_reconnect_backoff_ms", 100),
             ("grpc.max_reconnect_backoff_ms", 1_000),
             ("grpc.enable_retries", 0),
@@ -158,7 +160,11 @@ class TritonGrpc:
 
     def _classified(self, code: str, details: str) -> WorkerFailure:
         if code == "UNAVAILABLE" and _NO_CONNECTION.search(details):
-            return connect_timeout() if _TIMED_OUT.search(details) else unreachable("gRPC: the connection failed")
+            return (
+                connect_timed_out(self._connect_timeout_s)
+                if _TIMED_OUT.search(details)
+                else unreachable("gRPC: the connection failed")
+            )
         # The same words come from the server for a request that is too large; the bound tells whose they are.
         if code == "RESOURCE_EXHAUSTED" and f"vs. {self._max_answer_bytes})" in details:
             return answer_too_large(self._max_answer_bytes)
