@@ -81,7 +81,9 @@ class Inference:
     async def _handle(self, request: web.Request, check: Check) -> web.StreamResponse:
         arrival = request[ARRIVAL]
         body = await read_json(request, self._limits.max_body_bytes)
-        client = Client(request, self._limits.reader_stall_s)
+        stall_s = self._limits.reader_stall_s
+        # Whoever is still being written to at the total deadline has a little longer for what is under way.
+        client = Client(request, stall_s, arrival.started_s + self._limits.request_timeout_s + stall_s)
         credential = client_headers.bearer(request.headers)
         idempotency_key = request.headers.get("idempotency-key", "")
         work = self._serve(arrival, client, credential, idempotency_key, body, check)
