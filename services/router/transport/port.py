@@ -34,7 +34,7 @@ class TransportConfig(BaseModel):
     total_timeout_s: Seconds = 3600.0
     # `token`: one token is generated at the check and its usage read; `metadata`: nothing is generated.
     check: Annotated[str, Field(pattern="^(token|metadata)$")] = "token"
-    max_concurrency: Annotated[int, Field(ge=1)] | None = None
+    max_concurrency: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     weight: Annotated[float, Field(gt=0)] = 1.0
 
 
