@@ -213,7 +213,7 @@ async def test_a_half_open_circuit_lets_no_second_one_in_because_an_older_reques
         await worker.requests[0].disconnected.wait()
         while gateway.worker().in_flight != 1:
             await gateway.worker().load.changed()
-        assert failed(await gateway.generate()).reason == frame_pb2.FAILURE_REASON_NO_WORKER
+        assert failed(await gateway.generate(remaining_ms=5000)).reason == frame_pb2.FAILURE_REASON_NO_WORKER
         assert len(worker.requests) == 3
         probe.cancel()
         await asyncio.gather(reading, probing, return_exceptions=True)

@@ -101,7 +101,8 @@ async def test_a_name_that_hangs_counts_to_the_connect_deadline(hanging: threadi
     assert is_connect_deadline(await failure_of(openai_at("http://gpu.hangs.test:8000", connect_timeout_s=0.05)))
     link = link_to("http://gpu.hangs.test:8000", connect_timeout_s=0.05)
     with pytest.raises(WorkerFailure) as failure:
-        await asked_of(link, decoupled=True)
+        async with asyncio.timeout(10):
+            await asked_of(link, decoupled=True)
     await link.close()
     assert is_connect_deadline(failure.value)
 
