@@ -9,6 +9,7 @@ import pytest
 from tests.fakes import scripts
 from tests.fakes.scenario import Answered, Failed, Scenario
 from tests.fakes.scripts import Hang, Pause, Received, Reset, Step
+from tests.harness.raw_client import RawCall
 from tests.harness.reservations import reservations
 from tests.harness.stage import COMPLETION_PRICE, PROMPT_PRICE, WORKER_ID, Customer, Stage
 from tests.harness.until import until, until_async
@@ -124,6 +125,33 @@ async def test_d1_a_client_that_leaves_during_the_second_attempt_frees_both(
     await until_async(lambda: priced.received()[1].disconnected.is_set(), "the second worker is dropped")
     await until_async(lambda: not any(priced.product.worker(each)["in_flight"] for each in WORKERS), "both are free")
     priced.assert_charged(customer, scenario)
+
+
+async def test_r3_four_hundred_calls_that_are_given_up_leave_no_load_and_no_hold(
+    stage: Stage, customer: Customer
+) -> None:
+    plays = itertools.cycle([[Hang()], scripts.stream(ROLE, Hang()), [scripts.SSE_HEAD, Hang()]])
+    scenario = Scenario(NAME, ("R3",), lambda asked: next(plays) if asked.json.get("stream") else [Hang()], LEFT)
+    stage.play(scenario)
+    body = stage.body(scenario)
+    host, port = stage.product.address("edge").split(":")
+
+    async def give_up(number: int, others: asyncio.Event) -> None:
+        async with RawCall(host, int(port), customer.key, body | {"stream": bool(number % 3)}):
+            if number % 4:
+                await others.wait()
+
+    for first in range(0, 400, 50):
+        there = asyncio.Event()
+        # Most leave when they are at the worker, some at once.
+        leaving = [asyncio.create_task(give_up(number, there)) for number in range(first, first + 50)]
+        staying = len([number for number in range(first + 50) if number % 4])
+        await until_async(lambda staying=staying: len(stage.received()) >= staying, "they run")  # type: ignore[misc]
+        there.set()
+        await asyncio.gather(*leaving)
+    await until_async(lambda: stage.product.worker(WORKER_ID)["in_flight"] == 0, "nothing runs")
+    stage.assert_charged(customer, scenario)
+    assert stage.product.worker(WORKER_ID)["circuit"] == "closed"
 
 
 async def test_r3_a_worker_that_is_registered_anew_keeps_its_load(stage: Stage, customer: Customer) -> None:
