@@ -19,7 +19,8 @@ from services.common.errors import ConfigurationError
 PREFIX = "SPEEDINFER_"
 CONFIG_VARIABLE = "SPEEDINFER_CONFIG"
 
-Positive = Annotated[float, Field(gt=0)]
+# Seconds. A week is far over every use, and far below what clocks and messages can hold.
+Positive = Annotated[float, Field(gt=0, le=7 * 86_400, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
 
 

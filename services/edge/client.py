@@ -1,7 +1,8 @@
 """The HTTP client of one request, as the relay sees it: somebody who takes bytes, may be slow, and may be gone.
 
 Invariants: writing to a client that is gone does nothing and raises nothing; a client that takes nothing for `stall_s` while
-its buffer (64 KiB) is full is cut and counts as gone; leaving is told once, at once, whatever the relay is waiting for.
+its buffer (64 KiB) is full is cut and counts as gone, and so is one that still takes bytes when `until_s` has passed; leaving
+is told once, at once, whatever the relay is waiting for.
 """
 
 import asyncio
@@ -15,9 +16,11 @@ from aiohttp.http import StreamWriter
 class Client:
     """Whoever sent the request."""
 
-    def __init__(self, request: web.Request, stall_s: float) -> None:
+    def __init__(self, request: web.Request, stall_s: float, until_s: float) -> None:
+        """`until_s` is of the loop's clock."""
         self._request = request
         self._stall_s = stall_s
+        self._until_s = until_s
         self._writer: StreamWriter | None = None
         self._on_leave: Callable[[], None] | None = None
         self.response: web.StreamResponse | None = None
@@ -77,16 +80,18 @@ class Client:
 
     async def _wait_for_room(self) -> None:
         assert self._writer is not None
+        loop = asyncio.get_running_loop()
         while self._request.protocol.writing_paused and not self.gone:
             transport = self._request.transport
             before = transport.get_write_buffer_size() if transport is not None else 0
             try:
-                async with asyncio.timeout(self._stall_s):
+                async with asyncio.timeout_at(min(loop.time() + self._stall_s, self._until_s)):
                     await self._writer.drain()
             except TimeoutError:
                 if transport is None or transport.is_closing():
                     self.left()
-                elif transport.get_write_buffer_size() >= before:
-                    # Not one byte was taken. What is buffered is dropped, or it would stay until TCP gives up.
+                elif transport.get_write_buffer_size() >= before or loop.time() >= self._until_s:
+                    # Not one byte was taken, or they are taken one by one without end. What is buffered is dropped, or it
+                    # would stay until TCP gives up.
                     transport.abort()
                     self.left()

@@ -93,7 +93,9 @@ class Inference:
         except BaseException:
             claim.release()
             raise
-        client = Client(request, self._limits.reader_stall_s)
+        stall_s = self._limits.reader_stall_s
+        # Whoever is still being written to at the total deadline has a little longer for what is under way.
+        client = Client(request, stall_s, arrival.started_s + self._limits.request_timeout_s + stall_s)
         credential = client_headers.bearer(request.headers)
         idempotency_key = request.headers.get("idempotency-key", "")
         work = self._serve(arrival, client, credential, idempotency_key, body, claim, check)

@@ -12,7 +12,7 @@ from speedinfer.router.v1.fleet_pb2 import Worker, WorkerStatus
 from speedinfer.router.v1.inference_pb2 import HoldPlaceRequest, HoldPlaceResponse, Requirement
 
 from services.edge.arrival import Arrival
-from services.edge.openai_errors import ROUTER_UNAVAILABLE, Refused, from_failure
+from services.edge.openai_errors import ROUTER_UNAVAILABLE, TOTAL_DEADLINE, Refused, from_failure
 from services.edge.openai_request import InferenceRequest
 from services.edge.router_call import RouterCall
 from services.edge.router_client import RouterClient
@@ -58,6 +58,8 @@ class Place:
             raise
         except grpc.aio.AioRpcError as error:
             _log.warning("place_not_answered", status=error.code().name)
+            if error.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
+                raise Refused(TOTAL_DEADLINE) from None
             raise Refused(ROUTER_UNAVAILABLE) from None
         if not isinstance(answer, HoldPlaceResponse):
             raise Refused(ROUTER_UNAVAILABLE)

@@ -15,7 +15,7 @@ from services.router.answer import Answer, Complete, Incomplete
 from services.router.breaker import Event as CircuitEvent
 from services.router.transport.port import Accepted, Chunk, Dispatch, Done, Event, WorkerFailure
 from services.router.usage import Usage
-from services.router.worker import Worker
+from services.router.worker import Slot
 
 # Role-only frames are small; whoever sends more than this before any content is relayed as it comes.
 HELD_BYTES = 64 * 1024
@@ -36,8 +36,9 @@ class Limit(NamedTuple):
 class Attempt:
     """The state of one dispatch."""
 
-    def __init__(self, worker: Worker, dispatch: Dispatch, started: float, total_at: float, total_s: float) -> None:
-        self.worker = worker
+    def __init__(self, slot: Slot, dispatch: Dispatch, started: float, total_at: float, total_s: float) -> None:
+        self.worker = slot.worker
+        self.slot = slot
         self._dispatch = dispatch
         self._started = started
         self.total = Limit(total_at, "total", total_s)
@@ -68,6 +69,11 @@ class Attempt:
         else:
             limit = Limit(self._started + config.first_token_timeout_s, "first token", config.first_token_timeout_s)
         return min(limit, self.total)
+
+    def no_token_by(self, now: float) -> Limit | None:
+        """The first-token deadline, if it is over. Bytes keep the idle deadline off; this one waits for a token."""
+        limit = self.limit(now)
+        return limit if limit.deadline == "first token" and now >= limit.at and not self.may_stand else None
 
     @property
     def is_over(self) -> bool:
@@ -178,7 +184,7 @@ class Attempt:
 
     def _record(self, event: CircuitEvent, now: float) -> None:
         self._judged = True
-        self.worker.record(event, now)
+        self.slot.record(event, now)
 
 
 def _data(payloads: list[bytes], content: bool) -> frame_pb2.Frame:

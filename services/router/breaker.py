@@ -1,8 +1,9 @@
 """The circuit breaker of one worker: a pure state table. `worker.py` owns one per worker.
 
 Only what the worker did counts: 4xx and back-pressure are no failures, and neither is a client that left. A half-open circuit
-lets one request through at a time, and a circuit that closed again eases in: the worker's fair number of requests at once
-doubles with each success, so that one that comes back is not met by a crowd.
+lets one request through at a time, whatever becomes meanwhile of those that were let through before it opened. A circuit that
+closed again eases in: the worker's fair number of requests at once doubles with each success, so that one that comes back is
+not met by a crowd.
 """
 
 from enum import StrEnum
@@ -54,7 +55,9 @@ class Breaker:
         self._state = Circuit.CLOSED
         self._failures = 0
         self._opened_at = 0.0
+        # A half-open circuit waits for the outcome of one request, this one.
         self._probing = False
+        self._prober: object = None
         # While the circuit eases in; None otherwise.
         self._meant: int | None = None
 
@@ -82,14 +85,18 @@ class Breaker:
         """The worker has come back: begin with few requests."""
         self._meant = EASE_FROM
 
-    def record(self, event: Event, now: float) -> None:
-        """Something happened to a request."""
+    def record(self, event: Event, now: float, request: object = None) -> None:
+        """Something happened to `request`, which is told from others by its identity."""
         state = self.state(now)
         if event is Event.ADMITTED:
-            self._probing = state is Circuit.HALF_OPEN
+            self._probing, self._prober = state is Circuit.HALF_OPEN, request
             return
         if state is Circuit.HALF_OPEN:
-            self._probing = False
+            if self._probing and request is self._prober:
+                self._probing = False
+            elif event is not Event.SUCCEEDED:
+                # It was sent before the circuit opened. That it failed is no news.
+                return
         if event is Event.SUCCEEDED:
             self._failures = 0
             if self._meant is not None:

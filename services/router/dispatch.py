@@ -22,8 +22,7 @@ from services.router.places import Places
 from services.router.reading import Reading
 from services.router.registry import Registry
 from services.router.retry_budget import RetryBudget
-from services.router.transport.openai_errors import CONTEXT_LENGTH
-from services.router.transport.port import Dispatch, WorkerFailure
+from services.router.transport.port import CONTEXT_LENGTH, Dispatch, WorkerFailure
 from services.router.worker import Slot, Worker
 
 _log = structlog.get_logger(__name__)
@@ -131,33 +130,35 @@ class Request:
         if dispatcher.draining:
             self._failure = self._failure or failures.draining()
             return False
+        now = self._loop.time()
         place = dispatcher.places.use(self._item.context.request_id)
         if place is not None:
-            if place.worker.is_serving:
+            if place.worker.is_serving and place.worker.rests_until(now) is None:
                 self._tried.append(place.worker.worker_id)
-                self._send(place.worker, place.slot)
+                self._send(place.slot)
                 return True
             place.give_back()
         workers = dispatcher.registry.of_model(self._item.model)
-        picked = pick(workers, self._needs, self._tried, self._loop.time(), dispatcher.chance)
+        picked = pick(workers, self._needs, self._tried, now, dispatcher.chance)
         if isinstance(picked, NotPicked):
             # What the first worker said is more than that there is no second.
             self._failure = self._failure or failures.not_picked(picked, self._item.model)
+            return False
+        if self._tried and now >= self._deadline(picked.worker)[0]:
             return False
         if self._tried and not dispatcher.retries.spend():
             dispatcher.metrics.retries_refused.inc()
             return False
         self._tried.append(picked.worker.worker_id)
         self._on_fresh_connection = False
-        self._send(picked.worker, picked.worker.take(self._loop.time()))
+        self._send(picked.worker.take(now))
         return True
 
-    def _send(self, worker: Worker, slot: Slot) -> None:
-        now = self._loop.time()
+    def _send(self, slot: Slot) -> None:
         self._attempts += 1
         dispatch = self._dispatch()
-        self._attempt = Attempt(worker, dispatch, now, *self._deadline(worker, now))
-        self._reading = Reading(worker.transport.generate(dispatch), slot, self._dispatcher.readings)
+        self._attempt = Attempt(slot, dispatch, self._loop.time(), *self._deadline(slot.worker))
+        self._reading = Reading(slot.worker.transport.generate(dispatch), slot, self._dispatcher.readings)
 
     async def _step(self) -> list[frame_pb2.Frame]:
         """The frames of what became ready, at most one wait away. WorkerFailure if the attempt failed."""
@@ -175,10 +176,14 @@ class Request:
                 # A caller that reads slowly may never let us wait for the worker: the total deadline holds all the same.
                 raise failures.timed_out(attempt.total.deadline, attempt.total.seconds)
             if await reading.wait(limit.at):
-                frames = list(attempt.take(reading.take(), self._loop.time()))
-                if not attempt.is_over:
-                    return frames
-                return frames + self._finish(attempt)
+                now = self._loop.time()
+                frames = list(attempt.take(reading.take(), now))
+                if attempt.is_over:
+                    return frames + self._finish(attempt)
+                if late := attempt.no_token_by(now):
+                    # A worker that goes on sending what is no token would never let us wait so long, either.
+                    raise failures.timed_out(late.deadline, late.seconds)
+                return frames
             if limit.deadline != "grace" and not attempt.may_stand:
                 raise failures.timed_out(limit.deadline, limit.seconds)
         elif (
@@ -202,12 +207,12 @@ class Request:
         assert attempt is not None, "only an attempt fails"
         assert reading is not None, "an attempt is read"
         self._attempt = self._reading = None
-        reading.leave()
         worker = attempt.worker
-        if not attempt.committed and self._once_more(failure):
-            attempt.left(self._loop.time())
-            self._send(worker, worker.take(self._loop.time()))
+        if not attempt.committed and reading.keeps_slot and self._once_more(failure):
+            # In its own slot, or it would be one more than the worker takes where others wait for what comes free.
+            self._send(attempt.slot)
             return False
+        reading.leave()
         attempt.failed(failure, self._loop.time())
         self._failure = failure
         self._note(worker, failure)
@@ -228,13 +233,14 @@ class Request:
         self._dispatcher.metrics.requests.labels(outcome).inc()
         self._dispatcher.ended(self)
 
-    def _deadline(self, worker: Worker, now: float) -> tuple[float, float]:
-        """When the total deadline ends by the loop's clock, and how long it is."""
+    def _deadline(self, worker: Worker) -> tuple[float, float]:
+        """When the total deadline ends by the loop's clock, and how long it is. It is the request's: another attempt has what
+        is left of it."""
         total_s = worker.registration.config.total_timeout_s
         remaining_s = self._item.context.remaining_ms / 1000
-        if remaining_s > 0 and self._arrived + remaining_s < now + total_s:
-            return self._arrived + remaining_s, remaining_s
-        return now + total_s, total_s
+        if 0 < remaining_s < total_s:
+            total_s = remaining_s
+        return self._arrived + total_s, total_s
 
     def _dispatch(self) -> Dispatch:
         item = self._item

@@ -16,7 +16,7 @@ from services.router import failure as failures
 from services.router.dispatch import Dispatcher, Request
 from services.router.fleet import FleetView
 from services.router.pick import Need
-from services.router.places import Places
+from services.router.places import Patience, Places
 from services.router.transport.port import WorkerFailure
 
 _OPERATIONS = frozenset({OPERATION_CHAT_COMPLETION, OPERATION_COMPLETION, OPERATION_EMBEDDING})
@@ -56,12 +56,12 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
         if not request_id:
             raise InvalidArgument("a place needs its request's id", field="context.request_id")
         remaining_s = request.context.remaining_ms / 1000
-        wait_s = min(self._queue_wait_s, remaining_s) if remaining_s > 0 else self._queue_wait_s
+        patience = Patience.of(self._queue_wait_s, remaining_s)
         needs = [Need(each.feature, each.param) for each in request.requirements]
         try:
             if self._dispatcher.draining:
                 raise failures.draining()
-            place = await self._places.keep(request_id, request.model, needs, request.party, wait_s)
+            place = await self._places.keep(request_id, request.model, needs, request.party, patience)
         except WorkerFailure as failure:
             yield inference_pb2.HoldPlaceResponse(failure=failures.message(failure, "", 0))
             return

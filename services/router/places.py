@@ -34,8 +34,26 @@ class Place:
         """Nobody will use it."""
         self.over.set()
         # A half-open circuit waits for the outcome of the request that it let through.
-        self.worker.record(Event.UNDECIDED, asyncio.get_running_loop().time())
+        self.slot.record(Event.UNDECIDED, asyncio.get_running_loop().time())
         self.slot.release()
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a place is waited for: the queue's own bound, or the request's total deadline where that comes first."""
+
+    wait_s: float
+    is_total: bool
+
+    @classmethod
+    def of(cls, queue_wait_s: float, remaining_s: float) -> "Patience":
+        """`remaining_s`: 0 if the request has no deadline."""
+        is_total = 0 < remaining_s < queue_wait_s
+        return cls(remaining_s if is_total else queue_wait_s, is_total)
+
+    def end(self) -> WorkerFailure:
+        """What it means that it is over."""
+        return failures.timed_out("total", self.wait_s) if self.is_total else failures.waited_in_vain(self.wait_s)
 
 
 class _Waiting:
@@ -66,13 +84,13 @@ class Places:
         """How many wait now."""
         return sum(map(len, self._queues.values()))
 
-    async def keep(self, request_id: str, model: str, needs: Sequence[Need], party: str, wait_s: float) -> Place:
-        """A place for the request of that id, waited for at most `wait_s`. WorkerFailure says why there is none.
+    async def keep(self, request_id: str, model: str, needs: Sequence[Need], party: str, patience: Patience) -> Place:
+        """A place for the request of that id, waited for with patience. WorkerFailure says why there is none.
 
         It is kept until `use` or `give_back`."""
         if request_id in self._kept:
             raise InvalidArgument("this request has a place already", field="context.request_id")
-        place = await self._hold(model, needs, party, wait_s)
+        place = await self._hold(model, needs, party, patience)
         if request_id in self._kept:
             # Asked for twice at once: the one that came first stays, or its slot would never be given back.
             place.give_back()
@@ -93,7 +111,7 @@ class Places:
         if place is not None:
             place.give_back()
 
-    async def _hold(self, model: str, needs: Sequence[Need], party: str, wait_s: float) -> Place:
+    async def _hold(self, model: str, needs: Sequence[Need], party: str, patience: Patience) -> Place:
         now = asyncio.get_running_loop().time()
         picked = pick(self._registry.of_model(model), needs, (), now, self._chance)
         if isinstance(picked, Picked):
@@ -102,13 +120,13 @@ class Places:
             raise failures.not_picked(picked, model)
         waiting = self._enter(model, needs, party)
         try:
-            async with asyncio.timeout(wait_s):
+            async with asyncio.timeout(patience.wait_s):
                 # Shielded, so that a place that is granted while the wait is given up is not lost with it.
                 return await asyncio.shield(waiting.granted)
         except TimeoutError:
             if waiting.granted.done():
                 return waiting.granted.result()
-            raise failures.waited_in_vain(wait_s) from None
+            raise patience.end() from None
         except asyncio.CancelledError:
             if waiting.granted.done() and waiting.granted.exception() is None:
                 waiting.granted.result().give_back()

@@ -2,7 +2,7 @@
 
 A task of its own reads ahead, up to a bound, so that what became ready in one turn of the loop goes on together, and so that
 an answer which nobody reads any more can be left to end in its own way. Invariant: the worker's slot is given back exactly
-once, when the reading is over or its answer is complete.
+once, when the reading is over or its answer is complete; unless the same worker gets the request once more, in that slot.
 """
 
 import asyncio
@@ -73,12 +73,18 @@ class Reading:
         self._settle(True)
         self._task.cancel()
 
+    @property
+    def keeps_slot(self) -> bool:
+        """Whether a reading that has failed still has its slot, since the request may go once more."""
+        return self._over and not self._left and self.failure is not None and self.failure.nothing_was_begun
+
     def leave(self, linger_s: float = 0.0) -> None:
         """Nobody reads on. With `linger_s` the answer is complete: the worker is free, and its connection has that long to
         come to its own end, so that it can be used again."""
         self._left = True
         self.take()
         if self._task.done():
+            self._slot.release()
             return
         if linger_s:
             self._slot.release()
@@ -112,7 +118,8 @@ class Reading:
 
     def _finished(self, _task: object) -> None:
         self._over = True
-        self._slot.release()
+        if not self.keeps_slot:
+            self._slot.release()
         self._settle(True)
 
     def _settle(self, ready: bool) -> None:

@@ -47,13 +47,18 @@ class Slot:
     """One request's place on a worker. Given back exactly once."""
 
     def __init__(self, worker: "Worker") -> None:
-        self._worker: Worker | None = worker
+        self.worker = worker
+        self._released = False
+
+    def record(self, event: Event, now: float) -> None:
+        """What its request showed of the worker."""
+        self.worker.record(event, now, self)
 
     def release(self) -> None:
         """Give the place back; a second time does nothing."""
-        worker, self._worker = self._worker, None
-        if worker is not None:
-            worker.given_back()
+        if not self._released:
+            self._released = True
+            self.worker.given_back()
 
 
 class Worker:
@@ -147,12 +152,13 @@ class Worker:
 
     def take(self, now: float) -> Slot:
         """A place for one request."""
-        self._breaker.record(Event.ADMITTED, now)
+        slot = Slot(self)
+        self._breaker.record(Event.ADMITTED, now, slot)
         self.load.add(1)
         self._running += 1
         self.idle.clear()
         self._changed(self, True)
-        return Slot(self)
+        return slot
 
     def given_back(self) -> None:
         """A slot was released; only Slot calls this."""
@@ -162,10 +168,10 @@ class Worker:
             self.idle.set()
         self._changed(self, True)
 
-    def record(self, event: Event, now: float) -> None:
-        """What a request showed of the worker."""
+    def record(self, event: Event, now: float, slot: Slot) -> None:
+        """What the request in that place showed of the worker; only Slot calls this."""
         before = self._breaker.state(now)
-        self._breaker.record(event, now)
+        self._breaker.record(event, now, slot)
         if self._breaker.state(now) is not before:
             self._changed(self, False)
 

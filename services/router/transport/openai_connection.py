@@ -8,26 +8,23 @@ headers never come here.
 import asyncio
 import io
 import re
-import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
 from speedinfer.router.v1.frame_pb2 import (
     FAILURE_REASON_ANSWER_TOO_LARGE,
     FAILURE_REASON_INVALID_RESPONSE,
-    FAILURE_REASON_TIMEOUT,
     FAILURE_REASON_UPSTREAM,
 )
 
 from services.router import endpoint
 from services.router.networks import EVERYWHERE, Networks
-from services.router.transport.guarded_resolver import RESOLVED_FOR_S, GuardedResolver
+from services.router.transport import kept_connections
+from services.router.transport.kept_connections import Sent
 from services.router.transport.openai_config import OpenAiConfig
-from services.router.transport.port import STALE_WITHIN_S, Dispatch, WorkerFailure
+from services.router.transport.port import Dispatch, WorkerFailure, connect_timed_out
 from services.router.transport.unreached import is_refused, reason
 
 MAX_ERROR_BODY_BYTES = 64 * 1024
@@ -37,13 +34,6 @@ READ_BUFFER_BYTES = 64 * 1024
 WHOLE_BODY_BYTES = 512 * 1024
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 _TRACESTATE = re.compile(r"[\x20-\x7e]{1,512}")
-
-
-@dataclass(slots=True)
-class _Connection:
-    """What became known of the connection that a request went over."""
-
-    reused: bool = False
 
 
 class Connection:
@@ -97,16 +87,14 @@ class Connection:
     async def _send(
         self, method: str, url: str, body: bytes | None, headers: dict[str, str], *, fresh: bool
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        seen = _Connection()
-        started = time.monotonic()
+        sent = Sent()
         data: Any = io.BytesIO(body) if body is not None and len(body) > WHOLE_BODY_BYTES else body
         try:
             response = await self._session(fresh).request(
-                method, url, data=data, headers=headers, allow_redirects=False, trace_request_ctx=seen
+                method, url, data=data, headers=headers, allow_redirects=False, trace_request_ctx=sent
             )
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            stale = seen.reused and time.monotonic() - started < STALE_WITHIN_S
-            raise failure_of(error, may_be_stale=stale) from None
+            raise self._failure(error, stale=sent.met_a_stale_connection(error)) from None
         try:
             encoding = response.headers.get("Content-Encoding", "identity").lower()
             if encoding != "identity":
@@ -116,10 +104,15 @@ class Connection:
             with _ends_with_its_connection(response):
                 yield response
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise failure_of(error, may_be_stale=False) from None
+            raise self._failure(error, stale=False) from None
         finally:
             # Does nothing where the answer was read to its end; else the worker must see that nobody reads any more.
             response.close()
+
+    def _failure(self, error: Exception, *, stale: bool) -> WorkerFailure:
+        if isinstance(error, aiohttp.ConnectionTimeoutError):
+            return connect_timed_out(self._connect_timeout_s, reason(error))
+        return failure_of(error, stale=stale)
 
     def _session(self, fresh: bool) -> aiohttp.ClientSession:
         session = self._fresh if fresh else self._pooled
@@ -132,17 +125,8 @@ class Connection:
         return session
 
     def _open(self, fresh: bool) -> aiohttp.ClientSession:
-        tracing = aiohttp.TraceConfig()
-        tracing.on_connection_reuseconn.append(_note_reuse)
         return aiohttp.ClientSession(
-            # What bounds the number of connections is the number of requests, which their callers bound.
-            connector=aiohttp.TCPConnector(
-                limit=0,
-                resolver=GuardedResolver(self._networks),
-                ttl_dns_cache=RESOLVED_FOR_S,
-                force_close=fresh,
-                enable_cleanup_closed=False,
-            ),
+            connector=kept_connections.connector(self._networks, fresh=fresh),
             timeout=aiohttp.ClientTimeout(
                 total=None, connect=self._connect_timeout_s, sock_connect=self._connect_timeout_s
             ),
@@ -151,12 +135,8 @@ class Connection:
             trust_env=False,
             auto_decompress=False,
             read_bufsize=READ_BUFFER_BYTES,
-            trace_configs=[tracing],
+            trace_configs=[kept_connections.tracing()],
         )
-
-
-async def _note_reuse(_session: aiohttp.ClientSession, context: SimpleNamespace, _params: Any) -> None:
-    context.trace_request_ctx.reused = True
 
 
 @contextmanager
@@ -192,15 +172,10 @@ def _look_at(closed: asyncio.Future[None]) -> None:
         closed.exception()
 
 
-def failure_of(error: Exception, *, may_be_stale: bool) -> WorkerFailure:
-    """What an error of the HTTP client means. The worker's address, which such errors hold, goes nowhere.
-
-    `may_be_stale`: the connection had been used before, and broke at once, without a byte of an answer."""
+def failure_of(error: Exception, *, stale: bool) -> WorkerFailure:
+    """What an error of the HTTP client means, but for the connect deadline. The worker's address, which such errors hold, goes
+    nowhere."""
     kind = reason(error)
-    if isinstance(error, aiohttp.ConnectionTimeoutError):
-        return WorkerFailure(
-            FAILURE_REASON_TIMEOUT, "the worker could not be connected to in time", detail=kind, deadline="connect"
-        )
     if isinstance(error, aiohttp.ClientConnectorError):
         return WorkerFailure(
             FAILURE_REASON_UPSTREAM, "the worker cannot be reached", detail=kind, not_allowed=is_refused(error)
@@ -211,7 +186,7 @@ def failure_of(error: Exception, *, may_be_stale: bool) -> WorkerFailure:
         FAILURE_REASON_UPSTREAM,
         "the connection to the worker was lost",
         detail=kind,
-        stale_connection=may_be_stale and isinstance(error, aiohttp.ClientConnectionError | OSError),
+        stale_connection=stale,
         connection_lost=True,
     )
 

@@ -18,9 +18,8 @@ from speedinfer.router.v1.frame_pb2 import (
 
 from services.common.json_members import NotJson, parse, unmarked
 from services.router.safe_text import PLAIN, SafeText
-from services.router.transport.port import WorkerFailure
+from services.router.transport.port import CONTEXT_LENGTH, WorkerFailure
 
-CONTEXT_LENGTH = "context_length_exceeded"
 MAX_RETRY_AFTER_MS = 60_000
 
 # Names of members that say that something went wrong, whatever else a frame holds.

@@ -11,7 +11,7 @@ from typing import Annotated, Protocol
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 from speedinfer.common.v1.operation_pb2 import Operation
 from speedinfer.router.v1.fleet_pb2 import Feature
-from speedinfer.router.v1.frame_pb2 import FailureReason
+from speedinfer.router.v1.frame_pb2 import FAILURE_REASON_REJECTED, FAILURE_REASON_TIMEOUT, FailureReason
 
 from services.router.usage import Usage
 
@@ -34,7 +34,7 @@ class TransportConfig(BaseModel):
     total_timeout_s: Seconds = 3600.0
     # `token`: one token is generated at the check and its usage read; `metadata`: nothing is generated.
     check: Annotated[str, Field(pattern="^(token|metadata)$")] = "token"
-    max_concurrency: Annotated[int, Field(ge=1)] | None = None
+    max_concurrency: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     weight: Annotated[float, Field(gt=0)] = 1.0
 
 
@@ -99,6 +99,8 @@ class Done:
 Event = Accepted | Chunk | Activity | Done
 
 
+# The `code` of a refusal because prompt and output bound do not fit into the model's context.
+CONTEXT_LENGTH = "context_length_exceeded"
 # A kept connection that had gone stale says so at once. A worker that breaks off later may have taken the request.
 STALE_WITHIN_S = 0.25
 
@@ -142,6 +144,17 @@ class WorkerFailure(Exception):
         self.param = param
         self.deadline = deadline
         self.retry_after_ms = retry_after_ms
+
+    @property
+    def nothing_was_begun(self) -> bool:
+        """The worker did nothing for the request, which it may get once more at once, in the same place."""
+        return self.stale_connection or (self.reason == FAILURE_REASON_REJECTED and self.code == CONTEXT_LENGTH)
+
+
+def connect_timed_out(seconds: float, detail: str = "") -> WorkerFailure:
+    """The worker did not take the connection in time; counted here and not by dispatch, since only a transport connects."""
+    text = f"the worker could not be connected to within {seconds:g} s (connect deadline)"
+    return WorkerFailure(FAILURE_REASON_TIMEOUT, text, detail=detail, deadline="connect")
 
 
 # Why a worker cannot serve now; what everybody may see of it.

@@ -14,7 +14,7 @@ from speedinfer.router.v1 import fleet_pb2, frame_pb2
 from services.common.settings import RouterLimits
 from services.router.networks import EVERYWHERE, Networks
 from services.router.transport import port
-from services.router.transport.port import Accepted, Dispatch, Event, Finding, WorkerFailure
+from services.router.transport.port import Accepted, Activity, Dispatch, Event, Finding, WorkerFailure
 from services.router.transport.template_thread import beside_the_loop
 from services.router.transport.triton_answer import AnswerReader
 from services.router.transport.triton_check import Check, Known, word
@@ -25,6 +25,7 @@ from services.router.transport.triton_request import prepare
 
 # How long a worker whose answer was ended here may take to end it, too, before it is told.
 END_WAIT_S = 0.25
+_ACTIVITY = Activity()
 # One choice of text is all that the tensors of stock models can say.
 FEATURES = frozenset({fleet_pb2.FEATURE_CHAT, fleet_pb2.FEATURE_COMPLETION})
 
@@ -105,6 +106,9 @@ class TritonTransport:
         async with aclosing(self._link.respond(plan, asked, dispatch)) as responses:
             try:
                 async for outputs in responses:
+                    if outputs is None:
+                        yield _ACTIVITY
+                        continue
                     if not accepted:
                         accepted = True
                         yield Accepted(asked.ignored)

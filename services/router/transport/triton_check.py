@@ -219,7 +219,8 @@ class Check:
         responses: list[Outputs] = []
         async with aclosing(self._link.respond(plan, asked, dispatch)) as source:
             async for outputs in source:
-                responses.append(outputs)
+                if outputs is not None:
+                    responses.append(outputs)
                 # Read to its own end, which is near: a cancel that meets the end of a stream has killed Triton 2.51.
                 if len(responses) >= _MAX_RESPONSES:
                     break

@@ -9,7 +9,7 @@ import re
 from speedinfer.router.v1 import frame_pb2
 
 from services.router.safe_text import PLAIN, SafeText
-from services.router.transport.port import WorkerFailure
+from services.router.transport.port import CONTEXT_LENGTH, WorkerFailure
 
 MAX_TEXT = 500
 # The message by which a check tells that a worker is down from that it failed.
@@ -70,7 +70,7 @@ def refused(code: str, text: str, safe: SafeText = PLAIN) -> WorkerFailure:
     words = clean(text, safe)
     detail = f"{code or 'error without a code'}: {words}"
     if _TOO_LONG.search(words) and code in ("", "INVALID_ARGUMENT", "INTERNAL", "OUT_OF_RANGE"):
-        return rejected(words, code="context_length_exceeded", detail=detail)
+        return rejected(words, code=CONTEXT_LENGTH, detail=detail)
     full = not code and bool(_QUEUE.search(words))
     theirs = code in ("INVALID_ARGUMENT", "OUT_OF_RANGE") or (
         not code and bool(_ABOUT_REQUEST.search(words)) and not _BREAKDOWN.search(text)
@@ -123,13 +123,6 @@ def cut_off(detail: str) -> WorkerFailure:
         "the worker's answer ended before it was finished",
         detail=detail,
         connection_lost=True,
-    )
-
-
-def connect_timeout() -> WorkerFailure:
-    """The connection was not there in time."""
-    return WorkerFailure(
-        frame_pb2.FAILURE_REASON_TIMEOUT, "the worker could not be connected to in time", deadline="connect"
     )
 
 

@@ -19,10 +19,9 @@ from services.router.networks import EVERYWHERE, Networks
 from services.router.safe_text import PLAIN, SafeText
 from services.router.transport.guarded_resolver import NotAllowed
 from services.router.transport.pinned_channel import PinnedChannel
-from services.router.transport.port import Dispatch, WorkerFailure
+from services.router.transport.port import Dispatch, WorkerFailure, connect_timed_out
 from services.router.transport.triton_errors import (
     answer_too_large,
-    connect_timeout,
     cut_off,
     invalid_response,
     refused,
@@ -169,7 +168,7 @@ class TritonGrpc:
             try:
                 channel = await stack.enter_async_context(self._channel.for_call(self._connect_timeout_s))
             except TimeoutError:
-                raise connect_timeout() from None
+                raise connect_timed_out(self._connect_timeout_s) from None
             except NotAllowed as error:
                 raise unreachable(f"gRPC: {error.strerror}", not_allowed=True) from None
             except OSError as error:
@@ -193,7 +192,9 @@ class TritonGrpc:
 
     def _classified(self, code: str, details: str) -> WorkerFailure:
         if code == "UNAVAILABLE" and _NO_CONNECTION.search(details):
-            return connect_timeout() if _TIMED_OUT.search(details) else unreachable("gRPC: the connection failed")
+            if _TIMED_OUT.search(details):
+                return connect_timed_out(self._connect_timeout_s)
+            return unreachable("gRPC: the connection failed")
         if code in _RESET_CODES and _RESET.search(details):
             return unreachable("gRPC: the stream was reset")
         # The same words come from the server for a request that is too large; the bound tells whose they are.

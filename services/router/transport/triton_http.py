@@ -5,8 +5,8 @@ Answers are bounded, redirects not followed, the environment's proxies not used,
 generation: closing the connection is all that HTTP has, and Triton notices it when it writes next, if at all.
 """
 
+import asyncio
 import json
-import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,13 +17,13 @@ import orjson
 
 from services.router.networks import EVERYWHERE, Networks
 from services.router.safe_text import PLAIN, SafeText
-from services.router.transport.guarded_resolver import RESOLVED_FOR_S, GuardedResolver
-from services.router.transport.port import STALE_WITHIN_S, Dispatch, WorkerFailure
+from services.router.transport import kept_connections
+from services.router.transport.kept_connections import Sent
+from services.router.transport.port import Dispatch, WorkerFailure, connect_timed_out
 from services.router.transport.sse_parser import LineTooLong, SseEvent, SseParser
 from services.router.transport.triton_errors import (
     HTTP_CODES,
     answer_too_large,
-    connect_timeout,
     cut_off,
     invalid_response,
     refused,
@@ -35,6 +35,7 @@ from services.router.transport.unreached import is_refused, reason
 
 _READ_BYTES = 64 * 1024
 _MAX_ERROR_BYTES = 64 * 1024
+_ERROR_BODY_TIMEOUT_S = 5.0
 # Metadata and config of a model; stock ones have some 30 KB.
 _MAX_DESCRIPTION_BYTES = 4 * 1024 * 1024
 
@@ -65,11 +66,13 @@ class TritonHttp:
         safe: SafeText = PLAIN,
         networks: Networks = EVERYWHERE,
     ) -> None:
-        self._safe = safe
+        self.safe = safe
         self._networks = networks
         self._base = endpoint.rstrip("/") + "/v2"
         self._headers = list(headers)
-        self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout_s)
+        self._connect_timeout_s = connect_timeout_s
+        # `connect` also bounds the look-up of the name.
+        self._timeout = aiohttp.ClientTimeout(total=None, connect=connect_timeout_s, sock_connect=connect_timeout_s)
         self._max_answer_bytes = max_answer_bytes
         self._sessions: dict[bool, aiohttp.ClientSession] = {}
 
@@ -109,14 +112,15 @@ class TritonHttp:
             "outputs": [{"name": name} for name in plan.outputs],
         }
         async with self._post(f"{_path(plan.model, plan.version)}/infer", body, dispatch) as response:
-            content = await self._read(response, self._max_answer_bytes)
+            content = await self.read(response, self._max_answer_bytes)
         yield from_infer(_loads(content))
 
     async def stream(
         self, plan: TensorPlan, inputs: Sequence[InputTensor], dispatch: Dispatch, datatypes: Mapping[str, str]
-    ) -> AsyncIterator[Outputs]:
+    ) -> AsyncIterator[Outputs | None]:
         """One request to a decoupled model by `generate_stream`, whose end is the end of the body: it has no flag for it. So a
-        body that only the end of the connection ends has no end that can be told from a cut."""
+        body that only the end of the connection ends has no end that can be told from a cut. None: the server sent something
+        that completes no response, so it is alive."""
         body: dict[str, Any] = {"id": f"{dispatch.request_id}.{dispatch.attempt}"}
         for tensor in inputs:
             single = len(tensor.values) == 1 and len(tensor.shape) <= 2
@@ -126,7 +130,10 @@ class TritonHttp:
         async with self._post(f"{_path(plan.model, plan.version)}/generate_stream", body, dispatch) as response:
             try:
                 async for data in response.content.iter_chunked(_READ_BYTES):
-                    for event in parser.feed(data):
+                    events = parser.feed(data)
+                    if not events:
+                        yield None
+                    for event in events:
                         yield self._outputs(event, datatypes)
                 for event in parser.finish():
                     yield self._outputs(event, datatypes)
@@ -134,8 +141,6 @@ class TritonHttp:
                     raise cut_off("HTTP: only the end of the connection ended the answer")
             except LineTooLong:
                 raise answer_too_large(self._max_answer_bytes) from None
-            except (aiohttp.ClientError, OSError) as error:
-                raise unreachable(f"HTTP: {type(error).__name__} in the middle of an answer") from None
 
     async def close(self) -> None:
         """Close the connections."""
@@ -151,14 +156,8 @@ class TritonHttp:
                 trust_env=False,
                 cookie_jar=aiohttp.DummyCookieJar(),
                 headers=self._headers,
-                # The router bounds what is in flight.
-                connector=aiohttp.TCPConnector(
-                    limit=0,
-                    resolver=GuardedResolver(self._networks),
-                    ttl_dns_cache=RESOLVED_FOR_S,
-                    force_close=fresh,
-                ),
-                trace_configs=[_notes_reuse()],
+                connector=kept_connections.connector(self._networks, fresh=fresh),
+                trace_configs=[kept_connections.tracing()],
             )
         return self._sessions[fresh]
 
@@ -170,9 +169,9 @@ class TritonHttp:
             async with self._session().request(
                 method, self._base + path, data=body, allow_redirects=False, headers={"accept-encoding": "identity"}
             ) as response:
-                content = await self._read(response, _MAX_DESCRIPTION_BYTES)
+                content = await self.read(response, _MAX_DESCRIPTION_BYTES)
         except (aiohttp.ClientError, OSError) as error:
-            raise _connection_failure(error) from None
+            raise self.failure(error) from None
         try:
             return Reply(response.status, orjson.loads(content) if content else None)
         except orjson.JSONDecodeError:
@@ -182,22 +181,31 @@ class TritonHttp:
         headers = {"content-type": "application/json", "accept-encoding": "identity"}
         trace = {"traceparent": dispatch.traceparent, "tracestate": dispatch.tracestate}
         headers |= {name: value for name, value in trace.items() if value}
-        notes: dict[str, bool] = {}
+        sent = Sent()
         request = self._session(fresh=dispatch.fresh_connection).post(
-            self._base + path, data=orjson.dumps(body), headers=headers, allow_redirects=False, trace_request_ctx=notes
+            self._base + path, data=orjson.dumps(body), headers=headers, allow_redirects=False, trace_request_ctx=sent
         )
-        return _Answer(request, notes, self._read, self._safe)
+        return _Answer(request, sent, self)
+
+    def failure(self, error: Exception, *, stale: bool = False) -> WorkerFailure:
+        """What it means that no answer began. `stale`: on a kept connection that the server had closed."""
+        if isinstance(error, TimeoutError):
+            return connect_timed_out(self._connect_timeout_s)
+        failure = unreachable(f"HTTP: {reason(error)}", not_allowed=is_refused(error))
+        failure.stale_connection = stale
+        return failure
 
     def _outputs(self, event: SseEvent, datatypes: Mapping[str, str]) -> Outputs:
         if event.name.strip().lower() == b"error":
-            raise refused("", _error_text(event.data), self._safe)
+            raise refused("", _error_text(event.data), self.safe)
         frame = _loads(event.data)
         if isinstance(frame, dict) and frame.get("error") is not None:
-            raise refused("", str(frame["error"]), self._safe)
+            raise refused("", str(frame["error"]), self.safe)
         return from_generate(frame, datatypes)
 
     @staticmethod
-    async def _read(response: aiohttp.ClientResponse, limit_bytes: int) -> bytes:
+    async def read(response: aiohttp.ClientResponse, limit_bytes: int) -> bytes:
+        """The whole body. WorkerFailure if it is over the bound."""
         content = bytearray()
         async for data in response.content.iter_chunked(_READ_BYTES):
             content += data
@@ -207,23 +215,23 @@ class TritonHttp:
 
 
 class _Answer:
-    """A response with a success status, as a context; anything else is a WorkerFailure. Leaving early drops it."""
+    """A response with a success status, as a context; anything else is a WorkerFailure, and so is an answer that breaks off
+    while it is read. Leaving early drops it."""
 
-    def __init__(self, request: Any, notes: Mapping[str, bool], read: Any, safe: SafeText) -> None:
-        self._request, self._notes, self._read, self._safe = request, notes, read, safe
+    def __init__(self, request: Any, sent: Sent, http: TritonHttp) -> None:
+        self._request, self._sent, self._http = request, sent, http
 
     async def __aenter__(self) -> aiohttp.ClientResponse:
-        started = time.monotonic()
         try:
             response: aiohttp.ClientResponse = await self._request.__aenter__()
         except (aiohttp.ClientError, OSError) as error:
-            stale = self._notes.get("reused", False) and time.monotonic() - started < STALE_WITHIN_S
-            raise _connection_failure(error, may_be_stale=stale) from None
+            raise self._http.failure(error, stale=self._sent.met_a_stale_connection(error)) from None
         self._response = response
         if response.status == 200:
             return response
         try:
-            content = await self._read(response, _MAX_ERROR_BYTES)
+            async with asyncio.timeout(_ERROR_BODY_TIMEOUT_S):
+                content = await self._http.read(response, _MAX_ERROR_BYTES)
         except (aiohttp.ClientError, OSError, WorkerFailure):
             content = b""
         finally:
@@ -232,40 +240,23 @@ class _Answer:
         told = not content.startswith(b"data:")
         if response.status < 400:
             raise invalid_response(f"status {response.status}")
-        raise refused(HTTP_CODES.get(response.status, "INTERNAL") if told else "", _error_text(content), self._safe)
+        raise refused(
+            HTTP_CODES.get(response.status, "INTERNAL") if told else "", _error_text(content), self._http.safe
+        )
 
-    async def __aexit__(self, *_: object) -> None:
+    async def __aexit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         # Not `release`: what was not read to its end must not be read by the next request.
         if self._response.content.at_eof():
             self._response.release()
         else:
             self._response.close()
-
-
-def _connection_failure(error: Exception, *, may_be_stale: bool = False) -> WorkerFailure:
-    if isinstance(error, TimeoutError):
-        return connect_timeout()
-    failure = unreachable(f"HTTP: {reason(error)}", not_allowed=is_refused(error))
-    # An idle connection that the worker had closed, as it showed at once: no byte of an answer came.
-    failure.stale_connection = may_be_stale and isinstance(error, aiohttp.ServerDisconnectedError)
-    return failure
+        if isinstance(error, aiohttp.ClientError | OSError):
+            raise unreachable(f"HTTP: {type(error).__name__} in the middle of an answer") from None
 
 
 def _ends_by_itself(response: aiohttp.ClientResponse) -> bool:
     """Whether the body says where it ends; aiohttp then takes no other end for one."""
     return response.content_length is not None or "chunked" in response.headers.get("transfer-encoding", "").lower()
-
-
-def _notes_reuse() -> aiohttp.TraceConfig:
-    """Tells each request's own notes whether its connection had been used before."""
-
-    async def reused(_session: object, context: Any, _params: object) -> None:
-        if isinstance(context.trace_request_ctx, dict):
-            context.trace_request_ctx["reused"] = True
-
-    trace = aiohttp.TraceConfig()
-    trace.on_connection_reuseconn.append(reused)
-    return trace
 
 
 def _path(model: str, version: str) -> str:

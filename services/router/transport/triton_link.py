@@ -70,9 +70,9 @@ class TritonLink:
         self.uses_grpc = not problem
         return f"gRPC at {self._grpc.target} does not answer ({problem})" if problem else ""
 
-    async def respond(self, plan: TensorPlan, asked: Asked, dispatch: Dispatch) -> AsyncGenerator[Outputs, None]:
-        """Send one request and give each of its responses. WorkerFailure for whatever goes wrong. Closing the generator
-        drops the request."""
+    async def respond(self, plan: TensorPlan, asked: Asked, dispatch: Dispatch) -> AsyncGenerator[Outputs | None, None]:
+        """Send one request and give each of its responses; None is a sign of life in between. WorkerFailure for whatever goes
+        wrong. Closing the generator drops the request."""
         source: Any
         if self.uses_grpc and self._grpc is not None:
             call = self._grpc.stream if plan.decoupled else self._grpc.infer

@@ -42,6 +42,10 @@ def test_a_nested_limit_can_be_a_variable(tmp_path: Path, monkeypatch: pytest.Mo
         ("[edge]\nport = 1", "edge.port"),
         ("[edge.limits]\nmax_body_bytes = 0", "edge.limits.max_body_bytes"),
         ("[billing.limits]\nlease_s = 'soon'", "billing.limits.lease_s"),
+        ("[edge.limits]\nrequest_timeout_s = inf", "edge.limits.request_timeout_s"),
+        ("[edge.limits]\nrequest_timeout_s = nan", "edge.limits.request_timeout_s"),
+        ("[edge.limits]\nrequest_timeout_s = 1e18", "edge.limits.request_timeout_s"),
+        ("[router.limits]\nqueue_wait_s = 0", "router.limits.queue_wait_s"),
         ("[edge", "TOML"),
     ],
 )

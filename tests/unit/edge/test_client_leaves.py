@@ -1,6 +1,7 @@
 """A client that leaves, at each moment: who pays, and that nothing is left behind."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -340,3 +341,27 @@ async def test_a_worker_that_once_reported_early_does_not_lift_the_bound_for_goo
     assert (refused.status, refused.error["code"]) == (429, "rate_limit_exceeded")
     silent.go.set()
     await eventually(lambda: stand.metric("orphans") == 0)
+
+
+async def test_a_reader_that_always_takes_a_little_is_cut_when_the_time_is_over(make_stand: Make) -> None:
+    stand = await make_stand(reader_stall_s=0.1, request_timeout_s=0.2)
+    big = b'{"choices":[{"index":0,"delta":{"content":"%b"}}]}' % (b"x" * 200_000)
+
+    async def script(_item: GenerateItem) -> AsyncIterator[Frame]:
+        yield accepted()
+        yield so_far(12, 1)
+        while True:
+            yield data(big)
+
+    stand.router.script = script
+    reader, writer = await stand.open_raw(stand.body(stream=True))
+    with contextlib.suppress(ConnectionError):
+        async with asyncio.timeout(10):
+            while await reader.read(10_000):
+                pass
+    await closed_after_hold(stand)
+    settled = stand.billing.only.settled
+    assert settled is not None
+    # Not the deadline of the call to the router, which comes later.
+    assert settled.ending == Ending.ENDING_CLIENT_LEFT
+    writer.close()

@@ -117,6 +117,21 @@ def test_circuit(name: str, events: list[tuple[float, Event]], now: float, state
     assert breaker.admits(now) == admits
 
 
+@pytest.mark.parametrize(
+    ("older", "admits"), [(Event.UNDECIDED, False), (Event.FAILED, False), (Event.SUCCEEDED, True)]
+)
+def test_what_an_older_request_comes_to_makes_no_room_for_a_second(older: Event, admits: bool) -> None:
+    breaker = Breaker(1, 5.0)
+    old, probe = object(), object()
+    breaker.record(Event.ADMITTED, 0, old)
+    breaker.record(Event.FAILED, 0)
+    breaker.record(Event.ADMITTED, 5, probe)
+    breaker.record(older, 6, old)
+    assert breaker.admits(6) == admits
+    breaker.record(Event.UNDECIDED, 7, probe)
+    assert breaker.admits(7)
+
+
 def test_a_worker_that_comes_back_eases_in() -> None:
     breaker = Breaker(1, 5.0)
     assert not breaker.prefers_others(10_000)

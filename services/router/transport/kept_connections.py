@@ -1,0 +1,84 @@
+"""Connections to a worker that are kept for the next request, and how to tell that one had gone stale. The HTTP transports
+import it.
+
+A worker may close a kept connection in the very moment in which it is used again. Such a request never reached it and may be
+sent once more, but only where that is certain enough: the connection had been used before, broke at once, and not a byte of an
+answer came.
+"""
+
+import functools
+import time
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import aiohttp
+from aiohttp.client_proto import ResponseHandler
+
+from services.router.networks import Networks
+from services.router.transport.guarded_resolver import RESOLVED_FOR_S, GuardedResolver
+from services.router.transport.port import STALE_WITHIN_S
+
+_ANSWER_BEGAN = "speedinfer_answer_began"
+
+
+@dataclass(slots=True)
+class Sent:
+    """What became known of the way that one request took. Given to aiohttp as its `trace_request_ctx`."""
+
+    started: float = field(default_factory=time.monotonic)
+    reused: bool = False
+
+    def met_a_stale_connection(self, error: Exception) -> bool:
+        """Whether the worker had closed the kept connection before the request could reach it."""
+        return (
+            self.reused
+            and isinstance(error, aiohttp.ClientConnectionError | OSError)
+            and not getattr(error, _ANSWER_BEGAN, False)
+            and time.monotonic() - self.started < STALE_WITHIN_S
+        )
+
+
+class _Protocol(ResponseHandler):
+    """A connection whose end says whether an answer had begun."""
+
+    _began = False
+
+    def set_response_params(self, **params: Any) -> None:
+        self._began = False
+        super().set_response_params(**params)
+
+    def data_received(self, data: bytes) -> None:
+        self._began = True
+        super().data_received(data)
+
+    def set_exception(self, exc: BaseException, *cause: BaseException) -> None:
+        if self._began:
+            setattr(exc, _ANSWER_BEGAN, True)
+        super().set_exception(exc, *cause)
+
+
+def connector(networks: Networks, *, fresh: bool) -> aiohttp.TCPConnector:
+    """Connections of one worker; with `fresh`, none that is used twice. What bounds their number is the number of requests,
+    which their callers bound."""
+    made = aiohttp.TCPConnector(
+        limit=0,
+        resolver=GuardedResolver(networks),
+        ttl_dns_cache=RESOLVED_FOR_S,
+        force_close=fresh,
+        enable_cleanup_closed=False,
+    )
+    # aiohttp has no other way to name the class of its connections.
+    made._factory = cast("functools.partial[ResponseHandler]", functools.partial(_Protocol, loop=made._loop))
+    return made
+
+
+def tracing() -> aiohttp.TraceConfig:
+    """Tells each request's `Sent` whether its connection had been used before."""
+
+    async def reused(_session: object, context: Any, _params: object) -> None:
+        if isinstance(context.trace_request_ctx, Sent):
+            context.trace_request_ctx.reused = True
+
+    trace = aiohttp.TraceConfig()
+    trace.on_connection_reuseconn.append(reused)
+    return trace
