@@ -383,6 +383,7 @@ async def test_no_key_prompt_or_answer_is_logged(stand: Stand, capfd: pytest.Cap
     await stand.post(stand.body(messages=[{"role": "user", "content": "secret-prompt"}]))
     await stand.post(stand.body(messages="secret-prompt"))
     await stand.post(b"{secret-prompt")
+    await stand.post(stand.body(model="a secret prompt in the wrong place"))
     text = "".join(capfd.readouterr())
     assert "secret" not in text
     assert KEY not in text
