@@ -234,6 +234,17 @@ async def test_failures_of_the_router(stand: Stand, fields: dict[str, Any], stat
     assert stand.billing.names() == ["reserve", "release"]
 
 
+async def test_a_workers_own_code_reaches_the_client_alone(stand: Stand, capfd: pytest.CaptureFixture[str]) -> None:
+    async def script(_item: GenerateItem) -> AsyncIterator[Frame]:
+        yield failure(F.FAILURE_REASON_REJECTED, http_status=400, code="a_word_of_the_workers")
+
+    stand.router.script = script
+    assert (await stand.post()).error["code"] == "a_word_of_the_workers"
+    assert stand.billing.only.cause == "invalid_request_error"
+    assert b"a_word_of" not in stand.edge.metrics.text()
+    assert "a_word_of" not in "".join(capfd.readouterr())
+
+
 async def test_without_billing_new_work_is_refused(make_stand: Make) -> None:
     stand = await make_stand(billing_timeout_s=0.2)
     await stand.get("/v1/models")
