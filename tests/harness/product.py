@@ -173,6 +173,7 @@ class Product:
         for name, process in self._processes.items():
             if process.poll() is None:
                 self.remains.look_at_process(name, process.pid)
+                self.remains.look_at_log_of_writes()
                 self.remains.look_at_metrics(name, self.address(metrics[name]))
 
     def log(self, name: str) -> Path:
