@@ -43,9 +43,8 @@ class Canaries:
         self._needles: dict[bytes, str] = {}
         self._pieces: set[bytes] = set()
         self.add(A_PROMPT, PROMPT)
-        # What many tests ask, besides, and what Triton is made to say again.
+        # What many tests ask, besides.
         self.add(A_PROMPT, "Say hello.")
-        self.add(A_PROMPT, "the secret prompt")
         self.add(AN_ANSWER, ANSWER)
 
     def add(self, kind: str, text: str) -> None:
