@@ -1,14 +1,16 @@
-"""What holds for every test: nothing is left running, and under REQUIRE_ALL=1 nothing is left out."""
+"""What holds for every test: nothing is left running, no secret is left about, and under REQUIRE_ALL=1 nothing is left out."""
 
 import asyncio
 import inspect
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
 import hypothesis
 import pytest
+
+from tests.harness import canaries, product
 
 ROOT = Path(__file__).resolve().parents[1]
 FAST_FOLDERS = ("unit", "contract")
@@ -16,6 +18,8 @@ REAL_FOLDERS = ("sdk",)
 REQUIRE_ALL = os.environ.get("REQUIRE_ALL") == "1"
 # How long a transport or a server that was closed may take to end its own tasks.
 SETTLE_S = 2.0
+# Lines of what is wrong; the rest says the same again.
+MAX_TOLD = 50
 
 _skipped: list[str] = []
 
@@ -61,6 +65,29 @@ async def nothing_left_running() -> AsyncIterator[None]:
     left = {task for task in left if not task.done()}
     assert not left, f"tasks are left running: {sorted(task.get_name() + ' ' + repr(task.get_coro()) for task in left)}"
     assert not unheard, f"exceptions that nobody heard: {unheard}"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_canary_is_left() -> Iterator[None]:
+    """Fails the run if a key, a credential, a prompt or an answer stands in anything that one of its products left. The first
+    of all fixtures, so that it looks when every product has ended."""
+    yield
+    leaks = [leak for remains in product.MADE for leak in remains.leaks()]
+    assert not leaks, "\n".join(["canaries where they may not be:", *leaks[:MAX_TOLD]])
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Fails a test whose output (so also the log of a service in this process) holds a canary."""
+    report = yield
+    if report.when == "teardown" and report.passed:
+        leaks = [
+            f"{title}: {hit.kind}" for title, text in report.sections for hit in canaries.KNOWN.find(text.encode())
+        ]
+        if leaks:
+            report.outcome = "failed"
+            report.longrepr = f"{item.nodeid}: canaries in its output:\n" + "\n".join(leaks)
+    return report
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

@@ -1,18 +1,17 @@
 """Structured logs on standard error. Anybody may import it.
 
 What is logged is chosen field by field at each call. No key, prompt, completion or header value is ever logged, at any
-level; an error's text is logged only where it is one of ours.
+level; an error's text is logged only where it is one of ours, and never as part of a traceback.
 """
 
 import contextlib
 import logging
 import sys
+from typing import TextIO
 
 import structlog
 
-# Without local variables: in a request's frames they are keys and prompts.
-_TRACEBACKS = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
-_plain = structlog.dev.plain_traceback
+from services.common import traceback_text
 
 
 class _Stderr:
@@ -37,9 +36,9 @@ def configure(service: str, level: str) -> None:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
     if sys.stderr.isatty():
-        last: list[structlog.typing.Processor] = [structlog.dev.ConsoleRenderer(exception_formatter=_plain)]
+        last: list[structlog.typing.Processor] = [structlog.dev.ConsoleRenderer(exception_formatter=_for_people)]
     else:
-        last = [structlog.processors.ExceptionRenderer(_TRACEBACKS), structlog.processors.JSONRenderer()]
+        last = [traceback_text.render, structlog.processors.JSONRenderer()]
     structlog.configure(
         processors=[*shared, *last],
         wrapper_class=structlog.make_filtering_bound_logger(number),
@@ -49,4 +48,10 @@ def configure(service: str, level: str) -> None:
     )
     structlog.contextvars.bind_contextvars(service=service)
     # Libraries speak through the standard library; only what they warn about is worth a line.
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s %(message)s")
+    libraries = logging.StreamHandler(sys.stderr)
+    libraries.setFormatter(traceback_text.Formatter("%(levelname)s %(name)s %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[libraries])
+
+
+def _for_people(file: TextIO, raised: structlog.typing.ExcInfo) -> None:
+    file.write(traceback_text.text(raised[1]))

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import structlog
 import uvloop
@@ -27,6 +28,8 @@ def run(service: str, log_level: str, main: Callable[[asyncio.Event], Awaitable[
     async def guarded() -> None:
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
+        # asyncio's own handler would write the exception's text, in which a prompt may stand.
+        loop.set_exception_handler(_unheard)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, _ask, stop, number)
         await main(stop)
@@ -38,6 +41,12 @@ def run(service: str, log_level: str, main: Callable[[asyncio.Event], Awaitable[
         print(f"speedinfer {service}: {error}", file=sys.stderr)  # noqa: T201
         return 1
     return 0
+
+
+def _unheard(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    error = context.get("exception")
+    # The message is asyncio's or uvloop's own; what else there is (tasks, handles, transports) shows the exception again.
+    _log.error("unheard", message=context.get("message"), error=type(error).__name__ if error else None, exc_info=error)
 
 
 def _ask(stop: asyncio.Event, number: int) -> None:

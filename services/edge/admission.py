@@ -97,10 +97,11 @@ class Admission:
         arrival.key_id = caller.key_id
         key_text = client_headers.idempotency_key({"idempotency-key": idempotency_key})
         request = await self._bodies.read(body, check)
-        arrival.model = request.model
         if not caller.may_use(request.model):
             raise Refused(model_not_allowed(request.model))
         workers = await self._fleet.admit(request.model, request.needs)
+        # Only now: a name that nobody serves is a text of the client's, which is in no log.
+        arrival.model = request.model
         self._find_room(caller, request, [worker.worker_id for worker in workers])
         place = await self._find_place(arrival, client, caller, request) if is_needed(workers, request) else None
         try:

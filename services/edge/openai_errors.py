@@ -17,6 +17,7 @@ from speedinfer.router.v1.frame_pb2 import Failure, FailureReason
 from services.common import money
 
 MAX_RETRY_AFTER_S = 60
+CONTEXT_LENGTH = "context_length_exceeded"
 _REQUEST = "invalid_request_error"
 _LIMIT = "rate_limit_error"
 _SERVER = "server_error"
@@ -34,6 +35,8 @@ class Problem:
     retry_after_s: int | None = None
     # False: an SDK must not try again by itself. None: its own rule (408, 409, 429, 5xx) is right.
     retry: bool | None = None
+    # Where `code` is a worker's own, which may be anything: the word of ours that reports and metrics use instead.
+    word: str = ""
 
     def body(self) -> bytes:
         """The error object as JSON."""
@@ -51,8 +54,8 @@ class Problem:
 
     @property
     def cause(self) -> str:
-        """The word that reports and metrics use."""
-        return self.code or self.type
+        """The word that reports, logs and metrics use; one of few."""
+        return self.word or self.code or self.type
 
 
 class Refused(Exception):
@@ -218,7 +221,9 @@ def from_failure(failure: Failure) -> Problem:
         changes["retry_after_s"] = _seconds(failure.retry_after_ms)
     if failure.reason == _F.FAILURE_REASON_REJECTED:
         status = failure.http_status if failure.http_status in _PASSED_STATUSES else 400
-        changes |= {"status": status, "code": failure.code or _PASSED_STATUSES[status]}
+        own = _PASSED_STATUSES[status]
+        word = CONTEXT_LENGTH if failure.code == CONTEXT_LENGTH else own or problem.type
+        changes |= {"status": status, "code": failure.code or own, "word": word}
     if failure.reason == _F.FAILURE_REASON_TIMEOUT:
         if failure.deadline and failure.deadline not in failure.message:
             changes["message"] = f"The {failure.deadline} deadline ran out."

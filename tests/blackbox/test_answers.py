@@ -6,6 +6,7 @@ from typing import Any
 from services.common.ids import is_uuid7
 from services.common.money import parse_usd
 from tests.blackbox.conftest import Customer, customer_of
+from tests.fakes.canary_words import ANSWER
 from tests.harness.charges import charge_nanos, total_nanos
 from tests.harness.product import Product
 from tests.harness.reservations import reservations
@@ -203,7 +204,7 @@ async def test_frames_are_relayed_byte_for_byte(upstream: Upstream, customer: Cu
     seen = await stream(customer.http, CHAT, chat(stream=True))
     first = seen.payloads[0]
     assert first == (
-        '{"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "acme/model-1",'
+        f'{{"id": "chatcmpl-{ANSWER}", "object": "chat.completion.chunk", "created": 1, "model": "acme/model-1",'
         ' "choices": [{"index": 0, "delta": {"content": "Hello"}, "finish_reason": null}]}'
     )
 

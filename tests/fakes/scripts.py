@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.fakes.canary_words import ANSWER
+
 CREATED = 1_700_000_000
 
 
@@ -112,7 +114,13 @@ def event(payload: Any, end: str = "\n\n") -> bytes:
 
 def frame(model: str, **members: Any) -> dict[str, Any]:
     """A stream's frame."""
-    return {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": CREATED, "model": model, **members}
+    return {
+        "id": f"chatcmpl-{ANSWER}",
+        "object": "chat.completion.chunk",
+        "created": CREATED,
+        "model": model,
+        **members,
+    }
 
 
 def delta(model: str, index: int = 0, finish_reason: str | None = None, **content: Any) -> dict[str, Any]:
@@ -161,7 +169,7 @@ def chat_whole(model: str, text: str, counts: dict[str, Any] | None, finish_reas
     """A whole chat answer."""
     message = {"role": "assistant", "content": text}
     value: dict[str, Any] = {
-        "id": "chatcmpl-1",
+        "id": f"chatcmpl-{ANSWER}",
         "object": "chat.completion",
         "created": CREATED,
         "model": model,

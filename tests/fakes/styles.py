@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tests.fakes import scripts
+from tests.fakes.canary_words import ANSWER
 from tests.fakes.scripts import Received, Step
 
 Style = Literal["openai", "trtllm", "triton-openai"]
@@ -187,7 +188,7 @@ class _Stream:
         if not self._chat:
             value["object"] = "text_completion"
         if self._style == "triton-openai":
-            value["id"] = "cmpl-1"
+            value["id"] = f"cmpl-{ANSWER}"
         return value
 
 
@@ -200,7 +201,7 @@ def _whole(manner: Manner, body: dict[str, Any], chat: bool, words: tuple[str, .
     if manner.style == "trtllm":
         value["choices"][0] |= {"stop_reason": None, "avg_decoded_tokens_per_iter": 1.0}
     if manner.style == "triton-openai":
-        value |= {"id": "cmpl-1", "usage": counts}
+        value |= {"id": f"cmpl-{ANSWER}", "usage": counts}
     return scripts.json_answer(value)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from demo.triton_worker import TritonServer
+from tests.fakes.canary_words import PROMPT
 from tests.harness.charges import charge_nanos, total_nanos
 from tests.harness.stage import COMPLETION_PRICE, PROMPT_PRICE, Customer, Stage
 from tests.harness.until import until_async
@@ -28,6 +29,8 @@ BOTH = pytest.mark.parametrize("protocol", ["grpc", "http"])
 NAMED = {"prompt_tokens_output_name": "prompt_tokens", "completion_tokens_output_name": "completion_tokens"}
 Cancelled = Callable[[str], dict[str, int]]
 TRACEBACK = (
+    # The prompt again, of which nothing may come into a log.
+    f"it broke on {PROMPT}\n"
     'Traceback (most recent call last):\n  File "/models/tensorrt_llm_bls/1/model.py", line 108, in execute\n'
     "    for res in self.decoder.decode(req)\nValueError: the secret prompt\n"
 )

@@ -19,12 +19,16 @@ from typer.testing import CliRunner
 
 from services.cli import readiness
 from services.cli.main import app
+from tests.harness import canaries
 from tests.harness.ports import free_port
+from tests.harness.remains import Remains
 from tests.harness.until import until
 
 NAMES = ("billing", "router", "edge")
 END_WITHIN_S = 30.0
 COMMAND_TIMEOUT_S = 120.0
+# What every product of this run left; searched at its end (tests/conftest.py).
+MADE: list[Remains] = []
 # Services end with the thread that started them (services/cli/lifeline.py); this one lives as long as the process.
 _starter = ThreadPoolExecutor(1, "starts services")
 
@@ -50,7 +54,7 @@ class Product:
         """`settings` are further environment variables, such as SPEEDINFER_EDGE__LIMITS__MAX_BODY_BYTES."""
         self.folder = folder
         self.data_dir = folder / "data"
-        self.ports = {name: free_port() for name in (*NAMES, "admin")}
+        self.ports = {name: free_port() for name in (*NAMES, "admin", "router metrics", "billing metrics")}
         # Nothing of the caller's own settings may come in.
         self.environment = {name: value for name, value in os.environ.items() if not name.startswith("SPEEDINFER_")}
         self.environment |= {
@@ -58,7 +62,11 @@ class Product:
             "SPEEDINFER_EDGE__LISTEN": self.address("edge"),
             "SPEEDINFER_EDGE__ADMIN_LISTEN": self.address("admin"),
             "SPEEDINFER_ROUTER__LISTEN": self.address("router"),
+            "SPEEDINFER_ROUTER__METRICS_LISTEN": self.address("router metrics"),
             "SPEEDINFER_BILLING__LISTEN": self.address("billing"),
+            "SPEEDINFER_BILLING__METRICS_LISTEN": self.address("billing metrics"),
+            # Everything that a log may ever hold is searched for canaries.
+            "SPEEDINFER_LOG_LEVEL": "debug",
             # An empty file of our own, so that no speedinfer.toml in the current folder is read.
             "SPEEDINFER_CONFIG": str(folder / "empty.toml"),
             **(settings or {}),
@@ -68,6 +76,9 @@ class Product:
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         # Those that were succeeded: they end by themselves when nobody needs them any more.
         self._former: list[subprocess.Popen[bytes]] = []
+        # What it leaves and shows; searched for canaries at the end of the run.
+        self.remains = Remains(folder, self.data_dir)
+        MADE.append(self.remains)
 
     def __enter__(self) -> "Product":
         try:
@@ -147,6 +158,7 @@ class Product:
 
     def stop(self, name: str) -> int:
         """SIGTERM, and wait; answers the exit code."""
+        self.look()
         process = self._processes.pop(name)
         process.terminate()
         try:
@@ -163,6 +175,7 @@ class Product:
 
     def close(self) -> None:
         """End whatever runs; never raises for a service that ended badly."""
+        self.look()
         running = [self._processes.pop(name, None) for name in reversed(NAMES)]
         former, self._former = self._former, []
         for process in [*running, *former]:
@@ -173,6 +186,15 @@ class Product:
                 except subprocess.TimeoutExpired:
                     process.kill()
                     process.wait()
+
+    def look(self) -> None:
+        """Note what the running services show of themselves; called before one is stopped."""
+        metrics = {"billing": "billing metrics", "router": "router metrics", "edge": "admin"}
+        for name, process in self._processes.items():
+            if process.poll() is None:
+                self.remains.look_at_process(name, process.pid)
+                self.remains.look_at_log_of_writes()
+                self.remains.look_at_metrics(name, self.address(metrics[name]))
 
     def log(self, name: str) -> Path:
         """The file that a service writes to."""
@@ -214,6 +236,7 @@ class Product:
     def key(self, account_id: str, *options: str) -> str:
         """A new key of an account; its text."""
         key: str = self.command("keys", "create", "--account", account_id, *options)["key"]
+        canaries.KNOWN.add_key(key)
         return key
 
     def price(self, model: str, prompt: str = "0.20", completion: str = "0.60", *options: str) -> None:
@@ -222,6 +245,9 @@ class Product:
 
     def register(self, registration: Mapping[str, Any]) -> dict[str, Any]:
         """Register a worker; what the command said of it."""
+        config = registration.get("runtime_config", {})
+        for secret in (config.get("api_key", ""), *config.get("headers", {}).values()):
+            canaries.KNOWN.add(canaries.CREDENTIAL, secret)
         worker: dict[str, Any] = self.command("workers", "register", "-", stdin=json.dumps(registration))
         return worker
 

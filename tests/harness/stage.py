@@ -13,13 +13,13 @@ from typing import Any
 import httpx
 
 from services.common.money import parse_usd
+from tests.fakes.canary_words import PROMPT
 from tests.fakes.scenario import Answered, Scenario
 from tests.fakes.scenarios import table
 from tests.fakes.scripts import Received
 from tests.fakes.worker import FakeWorker
 from tests.harness.charges import charge_nanos
 from tests.harness.fake_worker import ThreadedWorker
-from tests.harness.ports import free_port
 from tests.harness.product import Product
 from tests.harness.reservations import reservations
 from tests.harness.sse import Stream, stream
@@ -45,15 +45,13 @@ class Stage:
     """`with Stage(folder) as stage:`; then `stage.play(scenario)` and requests for MODEL."""
 
     def __init__(self, folder: Path) -> None:
-        metrics = f"127.0.0.1:{free_port()}"
-        # The router's metrics.
-        self.metrics_url = f"http://{metrics}"
         settings = {
-            "SPEEDINFER_ROUTER__METRICS_LISTEN": metrics,
             # Here nearly every request fails: no scenario must spend the retries of the next.
             "SPEEDINFER_ROUTER__LIMITS__RETRY_BURST": "1000000",
         }
         self.product = Product(folder, settings)
+        # The router's metrics.
+        self.metrics_url = f"http://{self.product.address('router metrics')}"
         self._served = ThreadedWorker(FakeWorker([*table.ALL, *OTHERS]))
 
     def __enter__(self) -> "Stage":
@@ -99,9 +97,9 @@ class Stage:
     def body(self, scenario: Scenario, **more: Any) -> dict[str, Any]:
         """The request that the scenario is about."""
         prompts: dict[str, Any] = {
-            "chat/completions": {"messages": [{"role": "user", "content": "Say hello."}]},
-            "completions": {"prompt": "Say hello."},
-            "embeddings": {"input": "Say hello."},
+            "chat/completions": {"messages": [{"role": "user", "content": PROMPT}]},
+            "completions": {"prompt": PROMPT},
+            "embeddings": {"input": PROMPT},
         }
         stream = {"stream": True} if scenario.stream else {}
         return {"model": MODEL, **prompts[scenario.route], **stream, **scenario.request, **more}

@@ -13,6 +13,8 @@ from typing import Any
 
 from aiohttp import web
 
+from tests.fakes.canary_words import ANSWER
+
 MODEL = "acme/model-1"
 
 
@@ -186,7 +188,7 @@ class Upstream:
 
 def _whole(script: Script) -> dict[str, Any]:
     answer: dict[str, Any] = {
-        "id": "chatcmpl-1",
+        "id": f"chatcmpl-{ANSWER}",
         "object": "chat.completion",
         "created": 1,
         "model": MODEL,
@@ -200,5 +202,5 @@ def _whole(script: Script) -> dict[str, Any]:
 
 
 def _sse(part: dict[str, Any]) -> bytes:
-    frame = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": MODEL} | part
+    frame = {"id": f"chatcmpl-{ANSWER}", "object": "chat.completion.chunk", "created": 1, "model": MODEL} | part
     return f"data: {json.dumps(frame)}\n\n".encode()

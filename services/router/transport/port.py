@@ -106,7 +106,10 @@ STALE_WITHIN_S = 0.25
 
 
 class WorkerFailure(Exception):
-    """A worker did not answer as it should. `message` is safe to show; `detail` is for operators only."""
+    """A worker did not answer as it should. `message` is safe to show; `detail`, in our own words, is for operators only.
+
+    `said` is what the worker said. It may repeat a prompt, so that it goes to who checks a worker, whose prompts are ours, and
+    never into a log."""
 
     def __init__(
         self,
@@ -114,6 +117,7 @@ class WorkerFailure(Exception):
         message: str,
         *,
         detail: str = "",
+        said: str = "",
         try_another: bool = True,
         counts_against_worker: bool = True,
         stale_connection: bool = False,
@@ -129,6 +133,7 @@ class WorkerFailure(Exception):
         self.reason = reason
         self.message = message
         self.detail = detail
+        self.said = said
         # Another worker may do better. False where the request itself is at fault.
         self.try_another = try_another
         # False for the client's faults (4xx) and back-pressure (429, 503): the circuit breaker does not count them.
@@ -149,6 +154,11 @@ class WorkerFailure(Exception):
     def nothing_was_begun(self) -> bool:
         """The worker did nothing for the request, which it may get once more at once, in the same place."""
         return self.stale_connection or (self.reason == FAILURE_REASON_REJECTED and self.code == CONTEXT_LENGTH)
+
+    @property
+    def for_operators(self) -> str:
+        """All that is known, for the answer to an operator who checks a worker."""
+        return ": ".join(part for part in (self.detail, self.said) if part) or self.message
 
 
 def connect_timed_out(seconds: float, detail: str = "") -> WorkerFailure:

@@ -79,7 +79,7 @@ class TritonTransport:
         except TimeoutError:
             return Finding(port.TIMEOUT, f"no answer within {self._limits.probe_timeout_s:g} s")
         except WorkerFailure as failure:
-            return Finding(word(failure), failure.detail or failure.message)
+            return Finding(word(failure), failure.for_operators)
         return Finding()
 
     async def generate(self, dispatch: Dispatch) -> AsyncGenerator[Event, None]:

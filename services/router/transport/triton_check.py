@@ -78,7 +78,7 @@ class Check:
         except _NotReady as reason:
             error, detail = port.NOT_READY, str(reason)
         except WorkerFailure as failure:
-            error, detail = word(failure), failure.detail or failure.message
+            error, detail = word(failure), failure.for_operators
         return Finding(error, detail, tuple(self._warnings), tuple(self._findings)), known
 
     async def _everything(self) -> Known:
@@ -215,7 +215,7 @@ class Check:
             asked = prepare(plan, template, dispatch, datetime.now(UTC).astimezone(), **ids)
         except WorkerFailure as failure:
             # Nothing was sent: it is the template or the registered inputs.
-            raise _Wrong(failure.detail or failure.message) from None
+            raise _Wrong(failure.for_operators) from None
         responses: list[Outputs] = []
         async with aclosing(self._link.respond(plan, asked, dispatch)) as source:
             async for outputs in source:

@@ -5,6 +5,7 @@ the client's own request is passed on in its own words, as `safe_text.py` lets t
 """
 
 import re
+from typing import TypedDict
 
 from speedinfer.router.v1 import frame_pb2
 
@@ -12,6 +13,15 @@ from services.router.safe_text import PLAIN, SafeText
 from services.router.transport.port import CONTEXT_LENGTH, WorkerFailure
 
 MAX_TEXT = 500
+
+
+class _Own(TypedDict):
+    """What operators get of a refusal."""
+
+    detail: str
+    said: str
+
+
 # The message by which a check tells that a worker is down from that it failed.
 UNREACHABLE = "the connection to the worker failed"
 
@@ -68,39 +78,38 @@ def clean(text: str, safe: SafeText = PLAIN) -> str:
 def refused(code: str, text: str, safe: SafeText = PLAIN) -> WorkerFailure:
     """What the server, or the model in it, said. `code` is a gRPC status name, empty where only a text came."""
     words = clean(text, safe)
-    detail = f"{code or 'error without a code'}: {words}"
+    own: _Own = {"detail": code or "error without a code", "said": words}
     if _TOO_LONG.search(words) and code in ("", "INVALID_ARGUMENT", "INTERNAL", "OUT_OF_RANGE"):
-        return rejected(words, code=CONTEXT_LENGTH, detail=detail)
+        return rejected(words, code=CONTEXT_LENGTH, **own)
     full = not code and bool(_QUEUE.search(words))
     theirs = code in ("INVALID_ARGUMENT", "OUT_OF_RANGE") or (
         not code and bool(_ABOUT_REQUEST.search(words)) and not _BREAKDOWN.search(text)
     )
     if theirs and not full and not _ABOUT_TENSORS.search(words):
-        return rejected(words or "the worker refused the request", detail=detail)
+        return rejected(words or "the worker refused the request", **own)
     if code == "TOO_LARGE" or (code == "RESOURCE_EXHAUSTED" and "larger than max" in words):
-        return rejected("the request is larger than the worker takes", http_status=413, detail=detail)
+        return rejected("the request is larger than the worker takes", http_status=413, **own)
     if code in ("UNAVAILABLE", "RESOURCE_EXHAUSTED") or full:
         return WorkerFailure(
             frame_pb2.FAILURE_REASON_OVERLOADED,
             "the worker cannot take more requests now",
-            detail=detail,
+            **own,
             counts_against_worker=False,
         )
     if code in _OPERATORS or code == "INVALID_ARGUMENT" or (not code and _ABOUT_TENSORS.search(words)):
-        return WorkerFailure(
-            frame_pb2.FAILURE_REASON_UPSTREAM, "the worker is not set up for this request", detail=detail
-        )
-    return WorkerFailure(frame_pb2.FAILURE_REASON_UPSTREAM, "the worker failed", detail=detail)
+        return WorkerFailure(frame_pb2.FAILURE_REASON_UPSTREAM, "the worker is not set up for this request", **own)
+    return WorkerFailure(frame_pb2.FAILURE_REASON_UPSTREAM, "the worker failed", **own)
 
 
 def rejected(
-    message: str, *, param: str = "", code: str = "", http_status: int = 400, detail: str = ""
+    message: str, *, param: str = "", code: str = "", http_status: int = 400, detail: str = "", said: str = ""
 ) -> WorkerFailure:
     """The request itself is at fault."""
     return WorkerFailure(
         frame_pb2.FAILURE_REASON_REJECTED,
         message,
         detail=detail,
+        said=said,
         try_another=False,
         counts_against_worker=False,
         http_status=http_status,

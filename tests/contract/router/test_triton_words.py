@@ -40,14 +40,14 @@ async def test_its_credentials_and_address_are_not_told(worker: FakeWorker, deco
     text = f"top_p must be positive (asked with triton-key-1 at 127.0.0.1:{worker.port})"
     failure = await refused(worker, [scripts.json_answer({"error": text}, 400)], decoupled=decoupled)
     assert failure.message == "top_p must be positive (asked with *** at ***)"
-    assert "triton-key-1" not in failure.detail
+    assert "triton-key-1" not in failure.for_operators
 
 
 @pytest.mark.parametrize("frame", [{"error": ""}, {"error": {}}, {"error": "at triton-key-1"}])
 async def test_an_error_in_a_stream_is_one_however_little_it_says(worker: FakeWorker, frame: Any) -> None:
     failure = await refused(worker, scripts.stream(frame, done=False), decoupled=True)
     assert failure.reason == FAILURE_REASON_UPSTREAM
-    assert "triton-key-1" not in failure.message + failure.detail
+    assert "triton-key-1" not in failure.message + failure.for_operators
 
 
 async def test_an_event_named_error_is_one(worker: FakeWorker) -> None:

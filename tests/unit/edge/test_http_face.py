@@ -234,6 +234,17 @@ async def test_failures_of_the_router(stand: Stand, fields: dict[str, Any], stat
     assert stand.billing.names() == ["reserve", "release"]
 
 
+async def test_a_workers_own_code_reaches_the_client_alone(stand: Stand, capfd: pytest.CaptureFixture[str]) -> None:
+    async def script(_item: GenerateItem) -> AsyncIterator[Frame]:
+        yield failure(F.FAILURE_REASON_REJECTED, http_status=400, code="a_word_of_the_workers")
+
+    stand.router.script = script
+    assert (await stand.post()).error["code"] == "a_word_of_the_workers"
+    assert stand.billing.only.cause == "invalid_request_error"
+    assert b"a_word_of" not in stand.edge.metrics.text()
+    assert "a_word_of" not in "".join(capfd.readouterr())
+
+
 async def test_without_billing_new_work_is_refused(make_stand: Make) -> None:
     stand = await make_stand(billing_timeout_s=0.2)
     await stand.get("/v1/models")
@@ -383,6 +394,7 @@ async def test_no_key_prompt_or_answer_is_logged(stand: Stand, capfd: pytest.Cap
     await stand.post(stand.body(messages=[{"role": "user", "content": "secret-prompt"}]))
     await stand.post(stand.body(messages="secret-prompt"))
     await stand.post(b"{secret-prompt")
+    await stand.post(stand.body(model="a secret prompt in the wrong place"))
     text = "".join(capfd.readouterr())
     assert "secret" not in text
     assert KEY not in text

@@ -67,7 +67,7 @@ def test_refusals(code: str, text: str, reason: int, try_another: bool, counts: 
     assert (failure.reason, failure.try_another, failure.counts_against_worker) == (reason, try_another, counts)
     for inner in ("Traceback", "model.py", "secret", "/models", "File"):
         assert inner not in failure.message
-        assert inner not in failure.detail
+        assert inner not in failure.for_operators
 
 
 def test_a_request_that_is_too_long_says_so_by_its_code() -> None:
@@ -105,7 +105,13 @@ def test_clean(text: str, left: str) -> None:
 def test_what_the_registration_holds_is_not_told() -> None:
     failure = refused("INVALID_ARGUMENT", "key k-e-y-1 at triton:8000 is invalid", SafeText(["k-e-y-1", "triton:8000"]))
     assert failure.message == "key *** at *** is invalid"
-    assert "k-e-y-1" not in failure.detail
+    assert failure.for_operators == "INVALID_ARGUMENT: key *** at *** is invalid"
+
+
+def test_what_the_worker_said_is_kept_apart_from_what_is_logged() -> None:
+    failure = refused("INTERNAL", "cannot work on 'the whole prompt'")
+    assert failure.detail == "INTERNAL"
+    assert failure.said == "cannot work on 'the whole prompt'"
 
 
 def test_clean_is_bounded() -> None:
