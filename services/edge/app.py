@@ -46,6 +46,7 @@ class Edge:
         limits = settings.edge.limits
         loop = asyncio.get_running_loop()
         self.metrics = Metrics()
+        self.metrics.tasks.set_function(lambda: len(asyncio.all_tasks(loop)))
         self._tasks = TaskSet()
         self._watchers = TaskSet()
         self._router = RouterClient(settings.router_target)

@@ -5,6 +5,7 @@ headers), nor its log (they would repeat keys). `app.py` imports it.
 """
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -21,6 +22,10 @@ _log = structlog.get_logger(__name__)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 SERVER_NAME = "speedinfer"
 SHUTDOWN_S = 1.0
+# What the system holds of an answer besides what is under way to the client. Without a bound it takes up to 4 MiB for each
+# client that reads slowly, its worker is not slowed until then, and one that has stopped reading is noticed only then.
+UNSENT_BYTES = 64 * 1024
+_UNSENT_OPTION: int | None = getattr(socket, "TCP_NOTSENT_LOWAT", None)
 _OPTIONS: dict[str, Any] = {
     "access_log": None,
     # The end of a connection cancels its handler, so that a client that leaves is noticed at once.
@@ -135,6 +140,12 @@ class _Protocol(RequestHandler):
     """A connection; answers what is not HTTP at all in the envelope too."""
 
     __slots__ = ()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        own = transport.get_extra_info("socket")
+        if own is not None and _UNSENT_OPTION is not None:
+            own.setsockopt(socket.IPPROTO_TCP, _UNSENT_OPTION, UNSENT_BYTES)
+        super().connection_made(transport)
 
     def handle_error(
         self,

@@ -61,6 +61,7 @@ class Metrics:
         self.outbox_failures = Counter(
             "speedinfer_edge_outbox_failures", "Writes or syncs of the outbox that failed", registry=self.registry
         )
+        self.tasks = Gauge("speedinfer_edge_tasks", "Tasks of the event loop", registry=self.registry)
         self.first_token_seconds = Histogram(
             "speedinfer_edge_first_token_seconds",
             "From a request's arrival to its first content",
