@@ -1,4 +1,4 @@
-"""What a product has open: requests, orphans, settlements, load on workers, and files. For tests that look for leaks."""
+"""What a product has open: requests, orphans, settlements, load on workers, tasks and files. For tests that look for leaks."""
 
 import urllib.request
 from collections import Counter
@@ -38,13 +38,16 @@ class Footprint:
     in_flight: tuple[int, ...]
     # At the workers: requests whose script has not ended.
     at_work: int
+    edge_tasks: int
+    router_tasks: int
     edge_files: int
+    billing_files: int
     # Without the connections to workers, of which it may keep idle ones.
     router_files: int
 
 
-def measure(product: Product, workers: Sequence[NumberedWorker]) -> Footprint:
-    """The footprint now. `workers` are all that the product has."""
+def measure(product: Product, router_metrics: str, workers: Sequence[NumberedWorker]) -> Footprint:
+    """The footprint now. `router_metrics` is where the router offers them; `workers` are all that the product has."""
     metrics = edge_metrics(product)
     connections = sum(len(worker.connections) for worker in workers)
     return Footprint(
@@ -53,6 +56,9 @@ def measure(product: Product, workers: Sequence[NumberedWorker]) -> Footprint:
         unsettled=int(metrics["speedinfer_edge_outbox_settlements"]),
         in_flight=tuple(product.worker(worker.name)["in_flight"] for worker in workers),
         at_work=sum(not request.answered.is_set() for worker in workers for request in worker.requests),
+        edge_tasks=int(metrics["speedinfer_edge_tasks"]),
+        router_tasks=int(metrics_at(router_metrics)["speedinfer_router_tasks"]),
         edge_files=psutil.Process(product.pid("edge")).num_fds(),
+        billing_files=psutil.Process(product.pid("billing")).num_fds(),
         router_files=psutil.Process(product.pid("router")).num_fds() - connections,
     )

@@ -1,5 +1,7 @@
 """The plan of a storm: everything that will go wrong and when, made from one seed before it begins. Pure.
 
+Nothing begins in its last seconds, in which what is open comes to its end: a storm of a minute is over in a minute.
+
 What a worker does with a call depends on the seed, the worker and the call alone, not on what ran before; so a plan can be read
 and replayed, though two runs never interleave alike.
 """
@@ -13,6 +15,9 @@ from tests.chaos.caller import Manner
 from tests.chaos.numbered import Act, Part
 
 CALLS_PER_S = 12
+# A quiet end, and as much of it in which nothing is struck any more.
+QUIET_S = 6.0
+UNSTRUCK_S = 4.0
 SERVICES = ("edge", "router", "billing")
 CUSTOMERS = 4
 KEYS_EACH = 2
@@ -93,8 +98,13 @@ def make(seed: int, seconds: float, workers: Sequence[str]) -> Plan:
     """The plan of a seed."""
     chance = Random(seed)
     asked = tuple(
-        Asked(chance.uniform(0, seconds), chance.randrange(CUSTOMERS), chance.randrange(KEYS_EACH), _manner(chance))
-        for _ in range(int(seconds * CALLS_PER_S))
+        Asked(
+            chance.uniform(0, seconds - QUIET_S),
+            chance.randrange(CUSTOMERS),
+            chance.randrange(KEYS_EACH),
+            _manner(chance),
+        )
+        for _ in range(int((seconds - QUIET_S) * CALLS_PER_S))
     )
     faults = [*_service_faults(chance, seconds), *_worker_faults(chance, seconds, workers)]
     return Plan(
@@ -127,19 +137,19 @@ def _service_faults(chance: Random, seconds: float) -> Iterator[Fault]:
     """One after another, never two services at once: each is killed at least once in a minute, in an order of its own."""
     at_s = chance.uniform(3, 6)
     kinds: list[tuple[str, str]] = []
-    while at_s < seconds - 4:
+    while at_s < seconds - QUIET_S - UNSTRUCK_S:
         if not kinds:
             kinds = [(kind, service) for kind in ("kill", "freeze") for service in SERVICES]
             chance.shuffle(kinds)
         kind, service = kinds.pop()
-        yield Fault(at_s, kind, service, chance.uniform(0.3, 2.5) if kind == "freeze" else 0.0)
-        at_s += chance.uniform(4, 7)
+        yield Fault(at_s, kind, service, chance.uniform(0.5, 3.5) if kind == "freeze" else 0.0)
+        at_s += chance.uniform(3.5, 6.5)
 
 
 def _worker_faults(chance: Random, seconds: float, workers: Sequence[str]) -> Iterator[Fault]:
     for worker in workers:
         at_s = chance.uniform(2, 8)
-        while at_s < seconds - 4:
+        while at_s < seconds - QUIET_S - UNSTRUCK_S:
             kind = chance.choice(("flap", "idle", "idle"))
             lasts_s = chance.uniform(0.2, 2.0) if kind == "flap" else 0.0
             yield Fault(at_s, kind, worker, lasts_s)

@@ -16,6 +16,7 @@ from tests.chaos.footprint import Footprint, measure
 from tests.chaos.history import Attempt, Call
 from tests.chaos.numbered import MODEL, NumberedWorker, Part
 from tests.harness.loop_thread import LoopThread
+from tests.harness.ports import free_port
 from tests.harness.product import Product
 from tests.harness.until import until_async
 
@@ -34,7 +35,8 @@ class Scene:
         config: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
         """`models`: worker -> public model, where it is not MODEL. `config`: worker -> further runtime_config."""
-        self.product = Product(folder, settings)
+        self.router_metrics = f"127.0.0.1:{free_port()}"
+        self.product = Product(folder, {"SPEEDINFER_ROUTER__METRICS_LISTEN": self.router_metrics, **settings})
         # Call -> what every worker does with it, or what each does.
         self.parts: dict[int, Part] = {}
         self.part: Callable[[str, int], Part] = lambda _worker, call: self.parts.get(call, Part())
@@ -105,20 +107,23 @@ class Scene:
 
     async def footprint(self) -> Footprint:
         """What is open now."""
-        return await asyncio.to_thread(measure, self.product, list(self.workers.values()))
+        return await asyncio.to_thread(self._measure)
 
     async def leaves_nothing(self, before: Footprint, timeout_s: float = 30.0) -> None:
         """Wait until the footprint is as it was. AssertionError that says what is left."""
         seen: list[Footprint] = []
 
         def same() -> bool:
-            seen.append(measure(self.product, list(self.workers.values())))
+            seen.append(self._measure())
             return seen[-1] == before
 
         try:
             await until_async(same, "the footprint is as it was", timeout_s)
         except AssertionError:
             raise AssertionError(f"left behind:\n  before {before}\n  now    {seen[-1]}") from None
+
+    def _measure(self) -> Footprint:
+        return measure(self.product, self.router_metrics, list(self.workers.values()))
 
     async def audited(self, *, calm: bool = False) -> list[str]:
         """Everything that is wrong once all is booked."""

@@ -1,7 +1,8 @@
-"""A thousand slow streams at once on one edge and one router: each event arrives once, in order, and all are charged. Among
+"""A thousand slow streams at once on one edge and one router: each event arrives once, in order, and all are charged. Beside
 them a hundred clients that stop reading: they are cut at the bound, and the others notice nothing.
 
-The clients are a process of their own, so that their loop is not the worker's.
+The clients are a process of their own, so that their loop is not the worker's. The services start with the bound on open files
+that most shells give, which is below a thousand streams' need: they raise it themselves.
 """
 
 import asyncio
@@ -19,11 +20,14 @@ from tests.chaos.footprint import edge_metrics
 from tests.chaos.history import Call, Counts, Ending
 from tests.chaos.numbered import Part, prompt_tokens
 from tests.chaos.scene import Scene
+from tests.harness.until import until_async
 
 STREAMS, STALLED = 1000, 100
-EVENTS, GAP_S = 25, 0.4
-# So much that neither the system's socket buffers (4 MiB on loopback) nor ours hold a stalled stream's rest.
-STALLED_EVENTS, STALLED_GAP_S, STALLED_PAD_BYTES = 160, 0.1, 64 * 1024
+# The first event comes at once, the others when all streams are there.
+EVENTS, GAP_S = 12, 0.4
+# 640 KiB: the system's socket buffers and ours, which are bounded, do not hold a stalled stream's rest.
+STALLED_EVENTS, STALLED_GAP_S, STALLED_PAD_BYTES = 40, 0.1, 16 * 1024
+USUAL_FILES = 1024
 STALL_S = 3
 SETTINGS = {
     "SPEEDINFER_EDGE__LIMITS__READER_STALL_S": str(STALL_S),
@@ -36,10 +40,11 @@ CONFIG = {"w1": {"stream_options": "continuous"}}
 @pytest.fixture(scope="module")
 async def scene(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Scene]:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    # The services and the clients are children, and inherit it.
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    # Children inherit it: the services now, the clients later.
+    resource.setrlimit(resource.RLIMIT_NOFILE, (USUAL_FILES, hard))
     try:
         async with Scene(tmp_path_factory.mktemp("crowd"), ["w1"], SETTINGS, config=CONFIG) as scene:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
             yield scene
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
@@ -49,12 +54,13 @@ async def crowd(scene: Scene, folder: Path, count: int, stalled: int = 0, events
     """So many streams at once, of which the first few stop reading after the first event."""
     account_id, (key,) = await scene.account()
     first = len(scene.calls)
+    all_there = asyncio.Event()
     for number in range(first, first + count):
         if number < first + stalled:
             # Usage with each event: the worker is dropped when the client is cut.
             scene.parts[number] = Part(events=STALLED_EVENTS, gap_s=STALLED_GAP_S, pad_bytes=STALLED_PAD_BYTES)
         else:
-            scene.parts[number] = Part(events=events, gap_s=GAP_S, counts_each=False)
+            scene.parts[number] = Part(events=events, gap_s=GAP_S, counts_each=False, gate=all_there, gate_at=1)
     out = folder / "calls.json"
     plan = {
         "address": scene.product.address("edge"),
@@ -72,7 +78,14 @@ async def crowd(scene: Scene, folder: Path, count: int, stalled: int = 0, events
         stderr=asyncio.subprocess.PIPE,
     )
     try:
-        _, errors = await clients.communicate()
+        over = asyncio.create_task(clients.communicate())
+        taken = scene.workers["w1"].taken
+        await until_async(
+            lambda: over.done() or all(number in taken for number in range(first, first + count)), "all are there", 90
+        )
+        assert not over.done(), "the clients ended before all were there"
+        scene.loop.soon(all_there.set)
+        _, errors = await over
     finally:
         if clients.returncode is None:
             clients.kill()
@@ -99,6 +112,7 @@ def assert_whole(calls: list[Call]) -> None:
         assert call.usage == Counts(prompt_tokens(call.number), EVENTS)
 
 
+@pytest.mark.processes
 @pytest.mark.timeout(400)
 async def test_a_thousand_slow_streams_and_a_hundred_readers_that_stop(scene: Scene, tmp_path: Path) -> None:
     await crowd(scene, tmp_path, 20, events=1)

@@ -28,7 +28,12 @@ TOLD, SILENT = "acme/told", "acme/silent"
 # The worker that reports usage with every event, and the one that reports it at the end.
 MODELS = {"told": TOLD, "silent": SILENT}
 CONFIG = {"told": {"stream_options": "continuous"}, "silent": {"stream_options": "usage"}}
-SETTINGS = {"SPEEDINFER_EDGE__LIMITS__MAX_ORPHANS_PER_KEY": "100000"}
+SETTINGS = {
+    "SPEEDINFER_EDGE__LIMITS__MAX_ORPHANS_PER_KEY": "100000",
+    # Long enough to leave while it lasts.
+    "SPEEDINFER_EDGE__LIMITS__SETTLE_WAIT_S": "0.6",
+}
+pytestmark = pytest.mark.processes
 
 
 @pytest.fixture(scope="module")

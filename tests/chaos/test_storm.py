@@ -11,7 +11,7 @@ from tests.chaos import storm
 from tests.chaos.numbered import Act
 
 SEED = int(os.environ.get("CHAOS_SEED", "20261202"))
-SECONDS = 45.0
+SECONDS = 60.0
 
 
 def test_a_seed_makes_one_plan() -> None:
@@ -32,6 +32,7 @@ def test_a_plan_has_everything_in_it() -> None:
     assert 0 <= min(one.at_s for one in plan.asked) <= max(one.at_s for one in plan.asked) <= SECONDS
 
 
+@pytest.mark.processes
 @pytest.mark.timeout(400)
 def test_a_storm_leaves_everything_in_order(tmp_path: Path) -> None:
     wrong, figures = storm.run(SEED, SECONDS, tmp_path)
