@@ -41,6 +41,7 @@ class Footprint:
     edge_tasks: int
     router_tasks: int
     edge_files: int
+    # Without those of its database, which each of its few readers opens when it is first asked.
     billing_files: int
     # Without the connections to workers, of which it may keep idle ones.
     router_files: int
@@ -59,6 +60,11 @@ def measure(product: Product, router_metrics: str, workers: Sequence[NumberedWor
         edge_tasks=int(metrics["speedinfer_edge_tasks"]),
         router_tasks=int(metrics_at(router_metrics)["speedinfer_router_tasks"]),
         edge_files=psutil.Process(product.pid("edge")).num_fds(),
-        billing_files=psutil.Process(product.pid("billing")).num_fds(),
+        billing_files=_billing_files(product),
         router_files=psutil.Process(product.pid("router")).num_fds() - connections,
     )
+
+
+def _billing_files(product: Product) -> int:
+    process = psutil.Process(product.pid("billing"))
+    return process.num_fds() - sum("billing.db" in file.path for file in process.open_files())

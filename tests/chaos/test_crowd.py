@@ -24,7 +24,7 @@ from tests.harness.until import until_async
 
 STREAMS, STALLED = 1000, 100
 # The first event comes at once, the others when all streams are there.
-EVENTS, GAP_S = 12, 0.4
+EVENTS, GAP_S = 10, 0.3
 # 640 KiB: the system's socket buffers and ours, which are bounded, do not hold a stalled stream's rest.
 STALLED_EVENTS, STALLED_GAP_S, STALLED_PAD_BYTES = 40, 0.1, 16 * 1024
 USUAL_FILES = 1024
