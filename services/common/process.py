@@ -13,7 +13,7 @@ from typing import Any
 import structlog
 import uvloop
 
-from services.common import log
+from services.common import log, open_files
 from services.common.errors import ConfigurationError
 
 _log = structlog.get_logger(__name__)
@@ -24,6 +24,7 @@ def run(service: str, log_level: str, main: Callable[[asyncio.Event], Awaitable[
     log.configure(service, log_level)
     # Ledger, registry, outbox: nothing that a service writes is for other users of the machine.
     os.umask(0o077)
+    open_files.allow_many()
 
     async def guarded() -> None:
         stop = asyncio.Event()

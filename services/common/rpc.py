@@ -35,6 +35,9 @@ _OPTIONS: list[tuple[str, Any]] = [
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
+    # Windows stay at 64 KiB (one large message still gets what it needs). Otherwise they grow with the network's speed, and the
+    # core takes up megabytes of each stream whose client does not read, before its worker is slowed.
+    ("grpc.http2.bdp_probe", 0),
 ]
 SERVER_OPTIONS: list[tuple[str, Any]] = [
     *_OPTIONS,

@@ -16,7 +16,7 @@ from services.common import listen
 from services.common.handover import Listeners, Predecessor
 from services.common.settings import Settings
 from services.common.tasks import TaskSet
-from services.edge import chat_request, completion_request, embedding_request, http_server, openapi
+from services.edge import chat_request, completion_request, embedding_request, http_connections, http_server, openapi
 from services.edge.account_routes import AccountRoutes
 from services.edge.admin_routes import AdminRoutes
 from services.edge.admission import Admission
@@ -54,6 +54,7 @@ class Edge:
         limits = settings.edge.limits
         loop = asyncio.get_running_loop()
         self.metrics = Metrics()
+        self.metrics.tasks.set_function(lambda: len(asyncio.all_tasks(loop)))
         self._tasks = TaskSet()
         self._watchers = TaskSet()
         self._router = RouterClient(settings.router_target)
@@ -77,7 +78,7 @@ class Edge:
         self._admin = AdminRoutes(self._router, admin_token, self.metrics)
         self._runners: list[web.AppRunner] = []
         # By setting and address.
-        self._servers: dict[str, http_server.Listening] = {}
+        self._servers: dict[str, http_connections.Listening] = {}
         self._keeping = http_server.Keeping()
         self.port = 0
         self.admin_port = 0
@@ -164,7 +165,7 @@ class Edge:
         given: dict[str, list[socket.socket]],
     ) -> int:
         host, port = listen.split(address, setting)
-        runner = http_server.runner(
+        runner = http_connections.runner(
             app,
             self.metrics,
             max_connections=max_connections,
@@ -175,7 +176,7 @@ class Edge:
         assert runner.server is not None, "it was set up"
         name = f"{setting} {address}"
         try:
-            server = await http_server.listen(runner.server, host, port, given.pop(name, []))
+            server = await http_connections.listen(runner.server, host, port, given.pop(name, []))
         except OSError as error:
             raise OSError(f"cannot listen on {address} ({setting}): {error.strerror}") from error
         self._servers[name] = server

@@ -1,6 +1,6 @@
 """Reads a request's body: bounded in size, before and after decompression, in time, and together with all others.
 
-`inference.py` and `admin.py` import it. aiohttp's own decompression is switched off (`http_server.py`), because it knows
+`inference.py` and `admin.py` import it. aiohttp's own decompression is switched off (`http_connections.py`), because it knows
 no bound on what comes out.
 """
 

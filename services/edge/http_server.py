@@ -1,27 +1,23 @@
-"""aiohttp as the edge uses it: bounded, strict, silent about itself, and every error in OpenAI's envelope.
+"""The edge's HTTP application: every answer has its ids, and every error is in OpenAI's envelope.
 
 Here is the one place where what was raised becomes an answer. aiohttp's own texts never reach a client (they may repeat
 headers), nor its log (they would repeat keys). `app.py` imports it.
 """
 
 import asyncio
-import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any
 
 import structlog
 from aiohttp import HttpVersion10, HttpVersion11, web
-from aiohttp.web_protocol import RequestHandler
 
-from services.common.ids import uuid7
 from services.edge import arrival as arrivals
 from services.edge.metrics import Metrics
 from services.edge.openai_errors import (
     BAD_HTTP,
     INTERNAL,
     METHOD_NOT_ALLOWED,
-    TOO_MANY_CONNECTIONS,
     UNKNOWN_URL,
     Problem,
     Refused,
@@ -31,21 +27,6 @@ from services.edge.openai_errors import (
 _log = structlog.get_logger(__name__)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 SERVER_NAME = "speedinfer"
-SHUTDOWN_S = 1.0
-BACKLOG = 1024
-_OPTIONS: dict[str, Any] = {
-    "access_log": None,
-    # The end of a connection cancels its handler, so that a client that leaves is noticed at once.
-    "handler_cancellation": True,
-    # `body.py` decompresses, with a bound.
-    "auto_decompress": False,
-    "max_line_size": 8190,
-    "max_field_size": 8190,
-    "max_headers": 100,
-    # How long a refused body is read on, so that its sender sees the answer instead of a reset.
-    "lingering_time": 5.0,
-    "shutdown_timeout": SHUTDOWN_S,
-}
 
 
 def problem_response(problem: Problem, headers: dict[str, str] | None = None) -> web.Response:
@@ -56,12 +37,6 @@ def problem_response(problem: Problem, headers: dict[str, str] | None = None) ->
         content_type="application/json",
         headers=(headers or {}) | problem.headers(),
     )
-
-
-def runner(app: web.Application, metrics: Metrics, *, max_connections: int, idle_connection_s: float) -> web.AppRunner:
-    """A runner for an application made by `application`. It closes a connection that takes longer than `idle_connection_s`
-    from one request's end to the end of the next one's head."""
-    return _Runner(app, metrics, max_connections, keepalive_timeout=idle_connection_s)
 
 
 @dataclass(slots=True)
@@ -84,40 +59,6 @@ def application(metrics: Metrics, keeping: Keeping, unknown_url: Problem = UNKNO
     app.on_response_prepare.append(_sign)
     app.on_response_prepare.append(close_if_leaving)
     return app
-
-
-class Listening(Protocol):
-    """What asyncio and uvloop both have for a server that listens."""
-
-    @property
-    def sockets(self) -> Sequence[Any]:
-        """Where it listens."""
-
-    def close(self) -> None:
-        """Accept nobody any more; connections stay."""
-
-
-async def listen(server: web.Server, host: str, port: int, given: Sequence[socket.socket]) -> Listening:
-    """Listen at an address, or at the sockets that are given, which are ours from then on. OSError."""
-    loop = asyncio.get_running_loop()
-    if not given:
-        return await loop.create_server(server, host, port, backlog=BACKLOG)
-    return _Several([await loop.create_server(server, sock=each, backlog=BACKLOG) for each in given])
-
-
-class _Several:
-    """A name such as localhost has several addresses, and each its socket."""
-
-    def __init__(self, parts: Sequence[Listening]) -> None:
-        self._parts = parts
-
-    @property
-    def sockets(self) -> Sequence[Any]:
-        return [each for part in self._parts for each in part.sockets]
-
-    def close(self) -> None:
-        for part in self._parts:
-            part.close()
 
 
 async def expect(request: web.Request) -> None:
@@ -202,91 +143,3 @@ async def _sign(request: web.Request, response: web.StreamResponse) -> None:
     response.headers["openai-processing-ms"] = str(int(elapsed_s * 1000))
     if arrival.client_request_id:
         response.headers["x-client-request-id"] = arrival.client_request_id
-
-
-class _Protocol(RequestHandler):
-    """A connection; answers what is not HTTP at all in the envelope too."""
-
-    __slots__ = ()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        server = self._manager
-        assert isinstance(server, _Server)
-        if server.is_full:
-            # Nothing of it is read, and nobody waits for it to go.
-            self._force_close = True
-            server.metrics.connections_refused.inc()
-            # uvloop's transports are of no class of asyncio's.
-            cast(asyncio.Transport, transport).write(_full())
-            transport.close()
-            return
-        super().connection_made(transport)
-
-    def log_exception(self, *_: Any, **known: Any) -> None:
-        """aiohttp's own words repeat what could not be read, which may be a prompt."""
-        _log.error("connection_failed", error=type(known.get("exc_info")).__name__)
-
-    def handle_error(
-        self,
-        request: web.BaseRequest,
-        status: int = 500,
-        exc: BaseException | None = None,
-        message: str | None = None,
-    ) -> web.StreamResponse:
-        if request.writer.output_size > 0:
-            raise ConnectionError("the answer has begun")
-        _log.info("bad_http", status=status, error=type(exc).__name__)
-        response = problem_response(
-            BAD_HTTP if status < 500 else INTERNAL, {"server": SERVER_NAME, "x-request-id": uuid7()}
-        )
-        response.force_close()
-        return response
-
-
-class _Server(web.Server):
-    """Makes our connections instead of aiohttp's, and not more than so many."""
-
-    metrics: Metrics
-    max_connections: int
-
-    @property
-    def is_full(self) -> bool:
-        """At its bound of connections."""
-        return len(self._connections) >= self.max_connections
-
-    def __call__(self) -> RequestHandler:
-        return _Protocol(self, loop=self._loop, **self._kwargs)
-
-
-class _Runner(web.AppRunner):
-    """Serves an application with our connections."""
-
-    __slots__ = ("_max_connections", "_metrics")
-
-    def __init__(self, app: web.Application, metrics: Metrics, max_connections: int, **options: Any) -> None:
-        super().__init__(app, handle_signals=False, **_OPTIONS, **options)
-        self._metrics = metrics
-        self._max_connections = max_connections
-
-    async def _make_server(self) -> web.Server:
-        server = await super()._make_server()
-        # aiohttp has no other way to name the class of its connections.
-        server.__class__ = _Server
-        assert isinstance(server, _Server)
-        server.metrics = self._metrics
-        server.max_connections = self._max_connections
-        return server
-
-
-def _full() -> bytes:
-    """The answer to a connection that is one too many."""
-    problem = TOO_MANY_CONNECTIONS
-    headers = {
-        "content-type": "application/json",
-        "content-length": str(len(problem.body())),
-        "connection": "close",
-        "server": SERVER_NAME,
-        "x-request-id": uuid7(),
-    } | problem.headers()
-    lines = ["HTTP/1.1 503 Service Unavailable", *(f"{name}: {value}" for name, value in headers.items()), "", ""]
-    return "\r\n".join(lines).encode() + problem.body()

@@ -105,6 +105,7 @@ class Metrics:
             "Lines of the outbox that could not be read; kept in the quarantine",
             registry=self.registry,
         )
+        self.tasks = Gauge("speedinfer_edge_tasks", "Tasks of the event loop", registry=self.registry)
         self.first_token_seconds = Histogram(
             "speedinfer_edge_first_token_seconds",
             "From a request's arrival to its first content",

@@ -44,6 +44,8 @@ class Router:
         chance = chance or random.Random()  # noqa: S311
         self.registry = Registry()
         self.metrics = Metrics()
+        loop = asyncio.get_running_loop()
+        self.metrics.tasks.set_function(lambda: len(asyncio.all_tasks(loop)))
         self.metrics.in_flight.set_function(lambda: sum(worker.in_flight for worker in self.registry))
         self.fleet = FleetView(self.registry, ids.uuid7())
         places = Places(self.registry, chance, limits)

@@ -45,6 +45,7 @@ class Metrics:
             "speedinfer_router_waiting", "Requests that wait for a place on a worker.", registry=self.registry
         )
         self.in_flight = Gauge("speedinfer_router_in_flight", "Requests that run on workers.", registry=self.registry)
+        self.tasks = Gauge("speedinfer_router_tasks", "Tasks of the event loop.", registry=self.registry)
         self._server: tuple[WSGIServer, threading.Thread] | None = None
 
     def serve(self, address: str) -> None:

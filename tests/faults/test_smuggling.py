@@ -11,7 +11,7 @@ from aiohttp import http_parser
 from speedinfer.router.v1.frame_pb2 import Frame
 from speedinfer.router.v1.inference_pb2 import GenerateItem
 
-from services.edge import http_server
+from services.edge import http_connections
 from tests.fakes.scripted_router import accepted, data, end
 from tests.faults.smuggling_corpus import CASES, EITHER, HIDDEN, NONE, ONE, REFUSED, Case
 from tests.unit.edge.conftest import KEY, Make, Stand, make_stand
@@ -75,7 +75,7 @@ async def test_nothing_that_is_hidden_is_ever_dispatched(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(aiohttp.web_protocol, "HttpRequestParser", parser)
-    monkeypatch.setitem(http_server._OPTIONS, "lingering_time", 0.05)
+    monkeypatch.setitem(http_connections._OPTIONS, "lingering_time", 0.05)
     stand = await make_stand(idle_connection_s=0.05, body_timeout_s=0.2)
     stand.router.script = well
     wrong: dict[str, Any] = {}

@@ -15,6 +15,7 @@ from typing import Any
 import grpc
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
+from services.common.tasks import TaskSet
 from services.router.networks import EVERYWHERE, Networks
 from services.router.safe_text import PLAIN, SafeText
 from services.router.transport.guarded_resolver import NotAllowed
@@ -34,7 +35,7 @@ from services.router.transport.triton_tensors import InputTensor, Outputs, unpac
 _pb: Any = service_pb2
 
 _MAX_SEND_BYTES = 2**31 - 1
-# After the final response the server ends the stream by itself; cancelling a stream that is ending tempts old servers.
+# After the final response or an error the server ends the stream by itself; a cancel that meets that has killed Triton 2.51.
 _END_WAIT_S = 2.0
 _FINAL = "triton_final_response"
 _WANT_FINAL = "triton_enable_empty_final_response"
@@ -90,6 +91,7 @@ class TritonGrpc:
             ("grpc.use_local_subchannel_pool", 1),
         ]
         credentials = grpc.ssl_channel_credentials() if secure else None
+        self._endings = TaskSet()
         self._channel = PinnedChannel(target, credentials=credentials, options=options, networks=networks)
 
     async def answers(self, timeout_s: float) -> str:
@@ -133,7 +135,8 @@ class TritonGrpc:
 
     async def _responses(self, stub: Any, request: Any, dispatch: Dispatch) -> AsyncGenerator[Outputs, None]:
         call = stub.ModelStreamInfer(metadata=self._metadata(dispatch))
-        ended = False
+        # An error is the last that a model says of a request, too.
+        ended = failed = False
         try:
             await call.write(request)
             # The server ends the stream once everything that was asked is answered.
@@ -142,7 +145,8 @@ class TritonGrpc:
                 message = await call.read()
                 if message is grpc.aio.EOF:
                     raise cut_off(f"gRPC: the stream ended without '{_FINAL}'")
-                if message.error_message:
+                failed = bool(message.error_message)
+                if failed:
                     raise refused("", message.error_message, self._safe)
                 response = message.infer_response
                 ended = _FINAL in response.parameters and response.parameters[_FINAL].bool_param
@@ -150,6 +154,7 @@ class TritonGrpc:
                     yield outputs_of(response)
                 elif not ended:
                     # So looks an error without a text: what is no answer and not the end either.
+                    failed = True
                     raise refused("", "", self._safe)
         except grpc.aio.AioRpcError as error:
             raise self._failure(error) from None
@@ -157,9 +162,10 @@ class TritonGrpc:
             # A write to a call that has failed says only that it has; its status says why.
             raise await self._why(call) from None
         finally:
-            if ended:
-                await _see_off(call)
-            call.cancel()
+            if ended or failed:
+                self._endings.spawn(_see_off(call), "see-off-triton")
+            else:
+                call.cancel()
 
     @asynccontextmanager
     async def _stub(self) -> AsyncIterator[Any]:
@@ -177,6 +183,7 @@ class TritonGrpc:
 
     async def close(self) -> None:
         """Close the channel."""
+        await self._endings.cancel()
         await self._channel.close()
 
     def _metadata(self, dispatch: Dispatch) -> tuple[tuple[str, str], ...]:
@@ -204,12 +211,15 @@ class TritonGrpc:
 
 
 async def _see_off(call: Any) -> None:
-    """Let the server end a stream whose final response has come."""
+    """Let the server end a stream that has said its last. Nobody waits for it."""
     try:
         async with asyncio.timeout(_END_WAIT_S):
-            await call.read()
+            while await call.read() is not grpc.aio.EOF:
+                pass
     except (TimeoutError, grpc.aio.AioRpcError, asyncio.InvalidStateError):
         pass
+    finally:
+        call.cancel()
 
 
 def _request(plan: TensorPlan, inputs: Sequence[InputTensor], dispatch: Dispatch) -> Any:

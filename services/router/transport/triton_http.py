@@ -15,6 +15,7 @@ from urllib.parse import quote
 import aiohttp
 import orjson
 
+from services.common.tasks import TaskSet
 from services.router.networks import EVERYWHERE, Networks
 from services.router.safe_text import PLAIN, SafeText
 from services.router.transport import kept_connections
@@ -36,6 +37,7 @@ from services.router.transport.unreached import is_refused, reason
 _READ_BYTES = 64 * 1024
 _MAX_ERROR_BYTES = 64 * 1024
 _ERROR_BODY_TIMEOUT_S = 5.0
+_END_WAIT_S = 2.0
 # Metadata and config of a model; stock ones have some 30 KB.
 _MAX_DESCRIPTION_BYTES = 4 * 1024 * 1024
 
@@ -75,6 +77,7 @@ class TritonHttp:
         self._timeout = aiohttp.ClientTimeout(total=None, connect=connect_timeout_s, sock_connect=connect_timeout_s)
         self._max_answer_bytes = max_answer_bytes
         self._sessions: dict[bool, aiohttp.ClientSession] = {}
+        self._endings = TaskSet()
 
     async def server_ready(self) -> bool:
         """Whether the server takes requests. WorkerFailure if it cannot be reached."""
@@ -142,8 +145,13 @@ class TritonHttp:
             except LineTooLong:
                 raise answer_too_large(self._max_answer_bytes) from None
 
+    def see_off(self, response: aiohttp.ClientResponse) -> None:
+        """Let the server end a stream that has said its last: a close that meets the end has killed servers."""
+        self._endings.spawn(_read_off(response), "see-off-triton")
+
     async def close(self) -> None:
         """Close the connections."""
+        await self._endings.cancel()
         for session in self._sessions.values():
             await session.close()
 
@@ -248,10 +256,23 @@ class _Answer:
         # Not `release`: what was not read to its end must not be read by the next request.
         if self._response.content.at_eof():
             self._response.release()
+        elif isinstance(error, WorkerFailure):
+            self._http.see_off(self._response)
         else:
             self._response.close()
         if isinstance(error, aiohttp.ClientError | OSError):
             raise unreachable(f"HTTP: {type(error).__name__} in the middle of an answer") from None
+
+
+async def _read_off(response: aiohttp.ClientResponse) -> None:
+    try:
+        async with asyncio.timeout(_END_WAIT_S):
+            async for _ in response.content.iter_any():
+                pass
+    except (TimeoutError, aiohttp.ClientError, OSError):
+        pass
+    finally:
+        response.close()
 
 
 def _ends_by_itself(response: aiohttp.ClientResponse) -> bool:

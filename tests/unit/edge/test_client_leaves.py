@@ -181,8 +181,9 @@ async def test_a_reader_that_takes_nothing_has_left(make_stand: Make) -> None:
     settled = stand.billing.only.settled
     assert settled is not None
     assert settled.ending == Ending.ENDING_CLIENT_LEFT
-    # The worker was slowed: far from all of it was ever read.
-    assert sent < 200
+    # The worker was slowed: of its 200 kB frames the client, the system's buffers and ours took about 1.4 MB in all. With
+    # windows that grow, or as much in the edge's send buffer as the system likes, it is 6 MB and more.
+    assert sent < 18
     writer.close()
 
 

@@ -1,0 +1,70 @@
+"""What a product has open: requests, orphans, settlements, load on workers, tasks and files. For tests that look for leaks."""
+
+import urllib.request
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import psutil
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.chaos.numbered import NumberedWorker
+from tests.harness.product import Product
+
+
+def edge_metrics(product: Product) -> dict[str, float]:
+    """The edge's metrics, by name."""
+    return metrics_at(product.address("admin"))
+
+
+def metrics_at(address: str) -> dict[str, float]:
+    """The metrics that a listener offers, by name; those with labels added up."""
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=30) as answer:
+        text = answer.read().decode()
+    found: Counter[str] = Counter()
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            found[sample.name] += sample.value  # type: ignore[assignment]
+    return dict(found)
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """All of it; equal footprints mean that nothing was left behind."""
+
+    open_requests: int
+    orphans: int
+    unsettled: int
+    in_flight: tuple[int, ...]
+    # At the workers: requests whose script has not ended.
+    at_work: int
+    edge_tasks: int
+    router_tasks: int
+    edge_files: int
+    # Without those of its database, which each of its few readers opens when it is first asked.
+    billing_files: int
+    # Without the connections to workers, of which it may keep idle ones.
+    router_files: int
+
+
+def measure(product: Product, router_metrics: str, workers: Sequence[NumberedWorker]) -> Footprint:
+    """The footprint now. `router_metrics` is where the router offers them; `workers` are all that the product has."""
+    metrics = edge_metrics(product)
+    connections = sum(len(worker.connections) for worker in workers)
+    return Footprint(
+        open_requests=int(metrics["speedinfer_edge_open_requests"]),
+        orphans=int(metrics["speedinfer_edge_orphans"]),
+        unsettled=int(metrics["speedinfer_edge_outbox_settlements"]),
+        in_flight=tuple(product.worker(worker.name)["in_flight"] for worker in workers),
+        at_work=sum(not request.answered.is_set() for worker in workers for request in worker.requests),
+        edge_tasks=int(metrics["speedinfer_edge_tasks"]),
+        router_tasks=int(metrics_at(router_metrics)["speedinfer_router_tasks"]),
+        edge_files=psutil.Process(product.pid("edge")).num_fds(),
+        billing_files=_billing_files(product),
+        router_files=psutil.Process(product.pid("router")).num_fds() - connections,
+    )
+
+
+def _billing_files(product: Product) -> int:
+    process = psutil.Process(product.pid("billing"))
+    return process.num_fds() - sum("billing.db" in file.path for file in process.open_files())
