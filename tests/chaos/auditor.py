@@ -37,7 +37,9 @@ def audit(calls: Sequence[Call], attempts: Sequence[Attempt], books: Books, *, c
         known |= dict.fromkeys(ids, call)
         charges = [charge for request_id in sorted(ids) for charge in by_request.get(request_id, [])]
         problems = [*_identity(call, ids), *_text(call, mine), *_money(call, mine, charges, calm)]
-        wrong += [f"call {call.number} ({call.ending.name}, {call.code or call.status}): {each}" for each in problems]
+        held = "/".join(books.holds.get(request_id, "no hold") for request_id in sorted(ids))
+        about = f"call {call.number} ({call.ending.name}, {call.code or call.status}, {held})"
+        wrong += [f"{about}: {each}" for each in problems]
     wrong += _strangers(books, known)
     wrong += _holds(books, by_request)
     wrong += _balances(books)

@@ -19,13 +19,22 @@ def edge_metrics(product: Product) -> dict[str, float]:
 
 def metrics_at(address: str) -> dict[str, float]:
     """The metrics that a listener offers, by name; those with labels added up."""
-    with urllib.request.urlopen(f"http://{address}/metrics", timeout=30) as answer:
-        text = answer.read().decode()
     found: Counter[str] = Counter()
-    for family in text_string_to_metric_families(text):
+    for family in text_string_to_metric_families(_exposition(address)):
         for sample in family.samples:
             found[sample.name] += sample.value  # type: ignore[assignment]
     return dict(found)
+
+
+def lines_of(address: str, *names: str) -> list[str]:
+    """The lines of these metrics with their labels, for whoever looks into a failure."""
+    return [line for line in _exposition(address).splitlines() if line.startswith(names)]
+
+
+def _exposition(address: str) -> str:
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=30) as answer:
+        text: str = answer.read().decode()
+    return text
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from demo.run_install import ROOT
-from tests.chaos.footprint import edge_metrics
+from tests.chaos.footprint import edge_metrics, lines_of
 from tests.chaos.history import Call, Counts, Ending
 from tests.chaos.numbered import Part, prompt_tokens
 from tests.chaos.scene import Scene
@@ -104,6 +104,15 @@ def _call(record: dict[str, object]) -> Call:
     return Call(**values)  # type: ignore[arg-type]
 
 
+def why(scene: Scene) -> list[str]:
+    """What the services say of requests that did not end well."""
+    return [
+        *lines_of(scene.product.address("admin"), "speedinfer_edge_releases", "speedinfer_edge_clients_left"),
+        *lines_of(scene.router_metrics, "speedinfer_router_requests", "speedinfer_router_failed_attempts"),
+        f"all is in {scene.product.folder}",
+    ]
+
+
 def assert_whole(calls: list[Call]) -> None:
     """Each has every event once and in order, and its usage."""
     assert Counter((call.ending, call.code) for call in calls) == {(Ending.ANSWERED, ""): len(calls)}
@@ -124,6 +133,7 @@ async def test_a_thousand_slow_streams_and_a_hundred_readers_that_stop(scene: Sc
     assert Counter(call.ending for call in calls[:STALLED]) == {Ending.LOST: STALLED}
     assert all(len(call.text.split()) < STALLED_EVENTS for call in calls[:STALLED])
     # They had content, so that they pay for what their worker had reported by then.
-    assert await scene.audited(calm=True) == []
+    wrong = await scene.audited(calm=True)
+    assert not wrong, "\n".join([*wrong, *why(scene)])
     await scene.leaves_nothing(before, 60)
     assert edge_metrics(scene.product)["speedinfer_edge_unmetered_total"] == unmetered

@@ -89,8 +89,14 @@ class FakeWorker:
     async def stop(self) -> None:
         """Stop listening and cut every connection."""
         if self._server is not None:
-            self._server.close()
-            self._server = None
+            server, self._server = self._server, None
+            # What was accepted just now becomes a connection first: of a server that is closed asyncio makes none that works,
+            # and nobody would ever close its socket.
+            for listener in server.sockets:
+                asyncio.get_running_loop().remove_reader(listener)
+            for _turn in range(2):
+                await asyncio.sleep(0)
+            server.close()
         connections = list(self.connections)
         for connection in connections:
             connection.cut()
