@@ -52,6 +52,8 @@ class Answer:
         # Counts of the whole request, and of single choices.
         self._total: Usage | None = None
         self._by_choice: dict[int, Usage] = {}
+        # A choice's counts came after the last of the whole.
+        self._choices_are_later = False
         # Counts of the whole came with or after the last finish_reason: nothing will change them any more.
         self._closed = False
         # Choices whose counts came with or after their own finish_reason.
@@ -77,6 +79,7 @@ class Answer:
             self._closed_choices.add(chunk.usage_choice)
             self._closed |= self._closed_choices.issuperset(range(self._choices))
         # With one choice, its counts are the whole's.
+        self._choices_are_later = chunk.usage_choice is not None and self._choices > 1
         if chunk.usage_choice is None or self._choices == 1:
             self._total = _later(self._total, chunk.usage)
         else:
@@ -96,14 +99,34 @@ class Answer:
         return usage.inconsistencies(self._counts(), content=content)
 
     def _counts(self) -> Usage:
-        if self._total is not None:
+        if self._total is None:
+            return self._sum()
+        if not self._choices_are_later:
             return self._total
+        counts = self._sum()
+        if counts.malformed:
+            return counts
+        # Of some choices alone it is the least that the whole came to; and so is what the whole was before.
+        if not self._all_counted and (counts.completion or 0) <= (self._total.completion or 0):
+            return self._total
+        return _later(self._total, counts)
+
+    @property
+    def _all_counted(self) -> bool:
+        """Every choice has a count of its own."""
+        counts = self._by_choice.values()
+        return len(counts) == self._choices and all(each.completion is not None for each in counts)
+
+    def _sum(self) -> Usage:
+        """Counts of single choices, put together."""
         if any(each.malformed for each in self._by_choice.values()):
             return Usage(malformed=True)
         counts = self._by_choice.values()
         completions = [each.completion for each in counts if each.completion is not None]
         prompts = [each.prompt for each in counts if each.prompt is not None]
         cached = [each.cached for each in counts if each.cached is not None]
+        if sum(completions) > usage.MAX_COUNT:
+            return Usage(malformed=True)
         return Usage(
             prompt=prompts[-1] if prompts else None,
             cached=cached[-1] if cached else None,
@@ -149,9 +172,7 @@ class Answer:
 
     @property
     def _has_usage(self) -> bool:
-        if self._total is None and len(self._by_choice) < self._choices:
-            return False
-        if self._total is None and any(each.completion is None for each in self._by_choice.values()):
+        if self._total is None and not self._embedding and not self._all_counted:
             return False
         counts = self.usage
         return counts.prompt is not None and (self._embedding or counts.completion is not None)

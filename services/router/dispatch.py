@@ -85,7 +85,8 @@ class Request:
         self._arrived = self._loop.time()
         self._needs = [Need(each.feature, each.param) for each in item.requirements]
         self._members = [(member.name, member.json) for member in item.members]
-        self._output_limit = item.output_limit if item.HasField("output_limit") else None
+        # The worker at hand said that the bound which the gateway put in does not fit into its context.
+        self._without_limit = False
         self._tried: list[str] = []
         # Every dispatch counts, one to the same worker again as well; and the caller may have made some of its own.
         self._attempts = max(item.context.attempt, 1) - 1
@@ -150,7 +151,7 @@ class Request:
             dispatcher.metrics.retries_refused.inc()
             return False
         self._tried.append(picked.worker.worker_id)
-        self._on_fresh_connection = False
+        self._on_fresh_connection = self._without_limit = False
         self._send(picked.worker.take(now))
         return True
 
@@ -251,7 +252,7 @@ class Request:
             model=item.model,
             stream=item.stream,
             members=self._members,
-            output_limit=self._output_limit,
+            output_limit=item.output_limit if item.HasField("output_limit") and not self._without_limit else None,
             choices=max(item.choices, 1),
             traceparent=item.context.traceparent,
             tracestate=item.context.tracestate,
@@ -268,11 +269,12 @@ class Request:
             failure.reason == FAILURE_REASON_REJECTED
             and failure.code == CONTEXT_LENGTH
             and self._item.output_limit_is_ours
-            and self._output_limit is not None
+            and self._item.HasField("output_limit")
+            and not self._without_limit
         ):
-            # The bound that we put in does not fit beside the prompt. What is left of the context is below it, so that the
-            # hold covers an answer without it.
-            self._output_limit = None
+            # What is left of this worker's context is below the bound, so that the hold covers an answer without it. Another
+            # worker's may be larger: it gets the bound again.
+            self._without_limit = True
             return True
         return False
 

@@ -27,10 +27,12 @@ _ERRORS = frozenset({"error", "error_message", "errormessage", "exception", "fau
 _PASS_THROUGH = frozenset({400, 413, 422})
 _BACK_PRESSURE = frozenset({408, 429, 503})
 
+# Not whatever is too long: a second try without the bound is for what does not fit beside the prompt.
 _CONTEXT = re.compile(
-    r"context (length|size|window)|maximum context|max_model_len|max_seq_len|max_num_tokens|max_input_len"
-    r"|(prompt|input|sequence)( length)? .{0,60}(exceed|too long|longer than|too large)"
-    r"|exceed.{0,60}(context|max.{0,12}length)",
+    r"context (length|size|window)|maximum context"
+    r"|\b(prompt|input|sequence|total|tokens?) (length|count)\b.{0,80}\bexceed"
+    r"|\bexceed.{0,60}\b(context|max_model_len|max_seq_len)"
+    r"|\b(prompt|input|request)\b.{0,40}\btokens?\b.{0,60}\b(exceed|longer than|too long)",
     re.IGNORECASE | re.DOTALL,
 )
 

@@ -14,7 +14,7 @@ from speedinfer.router.v1.fleet_pb2 import (
 
 from tests.contract.router.gateway import MODEL, Answer, Gateway, item
 from tests.fakes import scripts
-from tests.fakes.scripts import Close, HalfClose, Hang, Reset
+from tests.fakes.scripts import Close, HalfClose, Hang, Received, Reset, Step
 from tests.fakes.worker import FakeWorker
 
 ROLE = scripts.delta(MODEL, role="assistant", content="")
@@ -177,6 +177,28 @@ async def test_a_bound_of_ours_that_does_not_fit_is_left_out(gateway: Gateway, w
     theirs = failed(await gateway.generate(output_limit=50))
     assert theirs.code == "context_length_exceeded"
     assert [("max_tokens" in request.json) for request in worker.requests] == [True, False, True]
+
+
+async def test_another_worker_gets_the_bound_again(gateway: Gateway, worker: FakeWorker, second: FakeWorker) -> None:
+    def script(request: Received) -> list[Step]:
+        bounds.append("max_tokens" in request.json)
+        return answers[len(bounds) - 1]
+
+    refusal = scripts.json_answer({"error": {"message": "maximum context length is 100 tokens"}}, 400)
+    answers = [
+        [refusal],
+        [scripts.json_answer({}, 503)],
+        [refusal],
+        scripts.chat_stream(MODEL, ["Hi"], scripts.usage(9, 1)),
+    ]
+    bounds: list[bool] = []
+    worker.scripts[MODEL] = second.scripts[MODEL] = script
+    await gateway.register(worker.url, "a")
+    await gateway.register(second.url, "b")
+    answer = await gateway.generate(output_limit=50, output_limit_is_ours=True)
+    assert answer.counts == (9, 1)
+    assert bounds == [True, False, True, False]
+    assert sorted([len(worker.requests), len(second.requests)]) == [2, 2]
 
 
 async def test_a_whole_answer_without_usage_is_not_delivered(

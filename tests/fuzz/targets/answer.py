@@ -41,15 +41,37 @@ class Ledger:
 
     def usage(self) -> tuple[set[int], int | None, int] | None:
         """The prompts' counts that may be charged, the cached count and the completion's; None where something is missing."""
-        scopes: list[int | None] = (
-            [None] if any(scope is None for scope, _ in self.reports) else list(range(self.choices))
-        )
+        whole = self._put_together([None])
+        single = self._put_together(list(range(self.choices)))
+        if all(scope is not None for scope, _ in self.reports):
+            return single if self._all_counted() else None
+        if self.reports[-1][0] is None or self.choices == 1:
+            return whole
+        # A choice's count came last: all of them together, or else what shows more.
+        if any(report[3] for report in self._last_reports()):
+            return None
+        if not self._all_counted() and (single is None or single[2] <= (whole[2] if whole else 0)):
+            return whole
+        known, counted = self._last(None), single or (set(), None, 0)
+        prompts = counted[0] or ({known[0]} if known[0] is not None else set())
+        if not prompts:
+            return None
+        return prompts, known[1] if counted[1] is None else counted[1], counted[2]
+
+    def _all_counted(self) -> bool:
+        return all(self._last(scope)[2] is not None for scope in range(self.choices))
+
+    def _last_reports(self) -> list[counts.Counts]:
+        """The last report of each choice that has any."""
+        return list({scope: report for scope, report in self.reports if scope is not None}.values())
+
+    def _put_together(self, scopes: list[int | None]) -> tuple[set[int], int | None, int] | None:
         each = [self._last(scope) for scope in scopes]
         completions = [completion for _, _, completion in each if completion is not None]
         prompts = {prompt for prompt, _, _ in each if prompt is not None}
-        if len(completions) < len(scopes) or not prompts:
-            return None
         cached = [count for _, count, _ in each if count is not None]
+        if not completions:
+            return None
         return prompts, cached[-1] if cached else None, sum(completions)
 
     def _last(self, scope: int | None) -> tuple[int | None, int | None, int | None]:

@@ -145,6 +145,27 @@ def test_a_frame_without_choices_is_the_total() -> None:
     assert verdict.usage == Usage(10, None, 11)
 
 
+def test_the_last_word_counts_whether_it_is_of_the_whole_or_of_a_choice() -> None:
+    early = {"choices": [], "usage": counts(9, 0)}
+    both = {"choices": [{"index": 0, "delta": {}}, {"index": 1, "delta": {}}], "usage": counts(9, 2)}
+    ends = [choice("a", 0, "stop", usage=counts(9, 3)), choice("b", 1, "stop", usage=counts(9, 4))]
+    for before in (early, both):
+        verdict = read([before, *ends], choices=2).finish()
+        assert isinstance(verdict, Complete)
+        assert verdict.usage == Usage(9, None, 7)
+    # Until every choice is counted, what shows more is what is known.
+    assert read([early, ends[0]], choices=2).usage_so_far == Usage(9, None, 3)
+    assert read([{"choices": [], "usage": counts(9, 5)}, ends[0]], choices=2).usage_so_far == Usage(9, None, 5)
+    assert read([early, choice("a", 0, usage=counts(9, -1))], choices=2).usage_so_far is None
+
+
+def test_a_sum_that_no_count_can_be_is_none() -> None:
+    frames = [choice("a", index, "stop", usage=counts(9, 2**31 - 1)) for index in (0, 1)]
+    verdict = read(frames, choices=2).finish()
+    assert isinstance(verdict, Incomplete)
+    assert verdict.reason == NO_USAGE
+
+
 def test_a_choice_without_counts_leaves_the_whole_without() -> None:
     verdict = read([choice("a", 0, "stop", usage=counts()), choice("b", 1, "stop")], choices=2).finish()
     assert isinstance(verdict, Incomplete)
