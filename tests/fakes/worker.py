@@ -212,7 +212,9 @@ class _Connection(asyncio.Protocol):
         elif isinstance(step, Hang):
             await self._lost.wait()
         elif isinstance(step, HalfClose):
-            transport.write_eof()
+            # The other end may be gone by now.
+            with contextlib.suppress(OSError):
+                transport.write_eof()
         elif isinstance(step, Reset):
             linger = struct.pack("ii", 1, 0)
             transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)

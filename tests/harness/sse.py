@@ -48,7 +48,7 @@ class Stream:
     @property
     def error(self) -> dict[str, Any] | None:
         """The error event, if there was one."""
-        return next((frame["error"] for frame in self.frames if "error" in frame), None)
+        return next((frame["error"] for frame in self.frames if frame.get("error") is not None), None)
 
 
 async def events(response: httpx.Response) -> AsyncIterator[str]:

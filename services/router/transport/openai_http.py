@@ -127,14 +127,17 @@ class _StreamReader:
 
     def feed(self, data: bytes) -> Iterator[Event]:
         """What `data` completes; bytes that complete nothing still show that the worker is alive."""
+        too_long = False
         try:
-            events = self._parser.feed(data)
-        except LineTooLong:
-            raise openai_frames.invalid("a line over the bound") from None
+            events: Sequence[SseEvent] = self._parser.feed(data)
+        except LineTooLong as error:
+            events, too_long = error.events, True
         if not events:
             yield _ACTIVITY
         for event in events:
             yield self._read(event)
+        if too_long:
+            raise openai_frames.invalid("a line over the bound")
 
     def finish(self) -> Iterator[Event]:
         """What the end of the stream completes."""

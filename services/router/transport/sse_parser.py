@@ -6,6 +6,7 @@ llama.cpp's old servers write their errors as a field `error`, which is an event
 Invariant: what is held is at most one line and one event, each below the bound.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -21,7 +22,11 @@ class SseEvent(NamedTuple):
 
 
 class LineTooLong(Exception):
-    """A line, or the data of one event, is over the bound."""
+    """A line, or the data of one event, is over the bound. `events` were complete before it, however the bytes were cut."""
+
+    def __init__(self, events: Sequence[SseEvent] = ()) -> None:
+        super().__init__()
+        self.events = events
 
 
 class SseParser:
@@ -54,16 +59,19 @@ class SseParser:
         lines = data.split(b"\n")
         rest = lines.pop()
         events: list[SseEvent] = []
-        for line in lines:
-            if self._line:
-                self._grow(line)
-                line = bytes(self._line)
-                self._line.clear()
-            elif len(line) > self._max:
-                raise LineTooLong
-            self._take(line, events)
-        if rest:
-            self._grow(rest)
+        try:
+            for line in lines:
+                if self._line:
+                    self._grow(line)
+                    line = bytes(self._line)
+                    self._line.clear()
+                elif len(line) > self._max:
+                    raise LineTooLong
+                self._take(line, events)
+            if rest:
+                self._grow(rest)
+        except LineTooLong:
+            raise LineTooLong(events) from None
         return events
 
     def finish(self) -> list[SseEvent]:

@@ -142,7 +142,9 @@ class TritonHttp:
                     yield self._outputs(event, datatypes)
                 if not _ends_by_itself(response):
                     raise cut_off("HTTP: only the end of the connection ended the answer")
-            except LineTooLong:
+            except LineTooLong as error:
+                for event in error.events:
+                    yield self._outputs(event, datatypes)
                 raise answer_too_large(self._max_answer_bytes) from None
 
     def see_off(self, response: aiohttp.ClientResponse) -> None:

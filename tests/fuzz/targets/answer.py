@@ -41,25 +41,31 @@ class Ledger:
 
     def usage(self) -> tuple[set[int], int | None, int] | None:
         """The prompts' counts that may be charged, the cached count and the completion's; None where something is missing."""
+        found = self._last_word()
+        return found if found is not None and found[0] else None
+
+    def _last_word(self) -> tuple[set[int], int | None, int] | None:
         whole = self._put_together([None])
         single = self._put_together(list(range(self.choices)))
         if all(scope is not None for scope, _ in self.reports):
-            return single if self._all_counted() else None
+            return single if self._all_counted() and not self._is_over() else None
         if self.reports[-1][0] is None or self.choices == 1:
             return whole
         # A choice's count came last: all of them together, or else what shows more.
-        if any(report[3] for report in self._last_reports()):
+        if any(report[3] for report in self._last_reports()) or self._is_over():
             return None
         if not self._all_counted() and (single is None or single[2] <= (whole[2] if whole else 0)):
             return whole
         known, counted = self._last(None), single or (set(), None, 0)
         prompts = counted[0] or ({known[0]} if known[0] is not None else set())
-        if not prompts:
-            return None
         return prompts, known[1] if counted[1] is None else counted[1], counted[2]
 
     def _all_counted(self) -> bool:
         return all(self._last(scope)[2] is not None for scope in range(self.choices))
+
+    def _is_over(self) -> bool:
+        """More together than a count can be."""
+        return sum(self._last(scope)[2] or 0 for scope in range(self.choices)) > 2**31 - 1
 
     def _last_reports(self) -> list[counts.Counts]:
         """The last report of each choice that has any."""

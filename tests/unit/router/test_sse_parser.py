@@ -135,6 +135,21 @@ def test_a_line_is_bounded(step: int) -> None:
     assert read([*parts, b"\n\n"], max_line_bytes=106) == [b"x" * 100]
 
 
+@pytest.mark.parametrize("step", [1, 7, 1000])
+def test_what_came_before_the_bound_is_given_out(step: int) -> None:
+    text = b"data: a\n\ndata: " + b"x" * 100 + b"\n\ndata: b\n\n"
+    parts = [text[start : start + step] for start in range(0, len(text), step)]
+    parser, seen = SseParser(64), []
+
+    def feed() -> None:
+        for part in parts:
+            seen.extend(parser.feed(part))
+
+    with pytest.raises(LineTooLong) as error:
+        feed()
+    assert [*seen, *error.value.events] == [SseEvent(b"a")]
+
+
 def test_an_event_of_many_short_lines_is_bounded() -> None:
     with pytest.raises(LineTooLong):
         read([b"data: x\n"] * 100, max_line_bytes=64)
