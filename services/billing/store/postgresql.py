@@ -56,16 +56,16 @@ class PostgresqlStore:
     def session(self) -> Iterator[PostgresqlSession]:
         """See Store."""
         try:
-            self._connection.execute("BEGIN")
+            self._connection.execute("BEGIN", prepare=False)
             yield PostgresqlSession(self._connection, self._prices)
             self._warned = False
-            ended = self._connection.execute("COMMIT").statusmessage
+            ended = self._connection.execute("COMMIT", prepare=False).statusmessage
             if ended != "COMMIT" or self._warned:
                 # A wait for a standby that was broken off is only a warning.
                 raise StoreError("billing's database did not confirm that it stored it")
         except BaseException as error:
             with suppress(psycopg.Error):
-                self._connection.execute("ROLLBACK")
+                self._connection.execute("ROLLBACK", prepare=False)
             if isinstance(error, _RACES):
                 raise Again(Names()) from error
             if isinstance(error, psycopg.Error) and not isinstance(error, _BUGS):

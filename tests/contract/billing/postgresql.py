@@ -5,6 +5,7 @@ Where the wheel or the driver is missing, what needs them is skipped, which REQU
 
 import shutil
 import tempfile
+import time
 import warnings
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -22,10 +23,40 @@ class Server:
     def __init__(self, url: str) -> None:
         self.url = url
 
-    def connect(self) -> Any:
+    def connect(self, database: str = "postgres") -> Any:
         import psycopg
 
-        return psycopg.connect(self.url, autocommit=True)
+        return psycopg.connect(self.url, autocommit=True, dbname=database)
+
+    def do(self, statement: str) -> list[Any]:
+        """One or more statements; the rows of the first."""
+        with closing(self.connect()) as connection:
+            cursor = connection.execute(statement)
+            return list(cursor) if cursor.description else []
+
+    def reload(self, setting: str, value: str) -> None:
+        """Have the settings read again, and wait until one has its value."""
+        self.do("SELECT pg_reload_conf()")
+        until = time.monotonic() + RELOAD_S
+        while self.do(f"SHOW {setting}") != [(value,)]:
+            assert time.monotonic() < until, f"{setting} never became {value}"
+
+    def cut(self) -> None:
+        """End every connection."""
+        self.do("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'speedinfer-billing'")
+
+    @contextmanager
+    def unreachable(self) -> Iterator[None]:
+        """Every connection ends, and no new one is let in."""
+        with closing(self.connect("template1")) as connection:
+            connection.execute("ALTER DATABASE postgres ALLOW_CONNECTIONS false")
+            try:
+                connection.execute(
+                    "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = 'postgres'"
+                )
+                yield
+            finally:
+                connection.execute("ALTER DATABASE postgres ALLOW_CONNECTIONS true")
 
     def empty(self) -> None:
         """As after the migrations. Truncating would take tens of milliseconds, so rows are deleted with the triggers off."""
@@ -41,8 +72,7 @@ class Server:
 
     def drop(self) -> None:
         """As it was made."""
-        with closing(self.connect()) as connection:
-            connection.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
+        self.do("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
 
     @contextmanager
     def behind_its_back(self) -> Iterator[Any]:

@@ -223,8 +223,8 @@ BOUNDS = price_pb2.ModelBounds(max_output_tokens=1_000_000, template_request_tok
 class Service:
     """One billing service of a test, in this process; it can be started again on the same data."""
 
-    def __init__(self, data_dir: Path, database: str, **limits: Any) -> None:
-        self.clock = MovedClock()
+    def __init__(self, data_dir: Path, database: str, clock: MovedClock | None = None, **limits: Any) -> None:
+        self.clock = clock or MovedClock()
         self._settings = settings(data_dir, database, **limits)
 
     async def start(self) -> Client:

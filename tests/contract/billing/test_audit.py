@@ -3,16 +3,22 @@
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.contract.billing.postgresql import Server
 from tests.contract.billing.service import Client, Service
 
 
 @contextmanager
-def behind_its_back(path: Path) -> Iterator[sqlite3.Connection]:
-    """A connection of somebody who may write the file: triggers are taken away and put back."""
+def behind_its_back(database: str) -> Iterator[Any]:
+    """A connection of somebody who may write the database: triggers are taken away and put back."""
+    if database.startswith("postgresql:"):
+        with Server(database).behind_its_back() as connection:
+            yield connection
+        return
+    path = database.removeprefix("sqlite:///")
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         triggers = connection.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'").fetchall()
         for name, _ in triggers:
@@ -44,15 +50,13 @@ def behind_its_back(path: Path) -> Iterator[sqlite3.Connection]:
         ("UPDATE entry SET account_seq = 9 WHERE number = 3", "entry ent_3"),
     ],
 )
-async def test_a_changed_row_is_named(
-    service: Service, client: Client, tmp_path: Path, change: str, named: str
-) -> None:
+async def test_a_changed_row_is_named(service: Service, client: Client, database: str, change: str, named: str) -> None:
     key = await client.key(await client.open_account("10"))
     await client.settle(await client.hold(key), 10, 5)
     await client.hold(key)
     sound = await client.verify()
     assert (sound.ok, sound.accounts, sound.transactions, sound.entries, sound.reservations) == (True, 1, 2, 4, 2)
-    with behind_its_back(tmp_path / "billing.db") as connection:
+    with behind_its_back(database) as connection:
         connection.execute(change)
     verdict = await client.verify()
     assert not verdict.ok

@@ -61,7 +61,8 @@ async def test_kill_9_loses_nothing_that_was_acknowledged(database: str, tmp_pat
     account = await client.open_account("1000")
     key = await client.key(account)
     acknowledged = Acknowledged()
-    for _ in range(3):
+    # A server of its own outlives what is killed here, so that less of it says as much.
+    for _ in range(1 if database.startswith("postgresql:") else 3):
         acknowledged.want(150)
         callers = [asyncio.create_task(load(client, key, acknowledged)) for _ in range(16)]
         await acknowledged.enough.wait()
@@ -101,6 +102,7 @@ def full_disk() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 async def test_a_full_disk_acknowledges_nothing_and_recovers(service: Service, client: Client) -> None:
     account = await client.open_account("10")
     key = await client.key(account)
