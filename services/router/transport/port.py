@@ -102,7 +102,7 @@ Event = Accepted | Chunk | Activity | Done
 # The `code` of a refusal because prompt and output bound do not fit into the model's context.
 CONTEXT_LENGTH = "context_length_exceeded"
 # A kept connection that had gone stale says so at once. A worker that breaks off later may have taken the request.
-STALE_WITHIN_S = 0.25
+STALE_WITHIN_S = 1.0
 
 
 class WorkerFailure(Exception):
