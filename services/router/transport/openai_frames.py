@@ -20,7 +20,7 @@ from services.common import json_members
 from services.router import usage
 from services.router.safe_text import PLAIN, SafeText
 from services.router.transport import openai_errors, openai_twins, openai_vectors
-from services.router.transport.openai_error_shape import is_error
+from services.router.transport.openai_error_shape import NAMES, is_error
 from services.router.transport.port import Chunk, WorkerFailure
 
 DONE = b"[DONE]"
@@ -157,7 +157,12 @@ def _part(text: bytes, frame: dict[str, Any]) -> tuple[bytes | None, bytes]:
     What a frame without choices says besides goes on at once, and not a second time with the usage."""
     if frame.get("choices"):
         return json_members.replace(text, {"usage": None}), text
-    others = [name for name, value in frame.items() if value is not None and name not in _USAGE_AND_IDENTITY]
+    # Errors with nothing in them are gone already.
+    others = [
+        name
+        for name, value in frame.items()
+        if value is not None and name not in _USAGE_AND_IDENTITY and name.casefold() not in NAMES
+    ]
     if not others:
         return None, text
     return json_members.replace(text, {"usage": None}), json_members.replace(text, dict.fromkeys(others))

@@ -17,13 +17,13 @@ _INNER = ("delta", "message")
 
 def without_empty_errors(text: bytes, frame: dict[str, Any]) -> bytes:
     """The text of a frame that is no error, without members that could be taken for one: those that stand twice, whatever
-    the first says, and empty objects and lists, which libraries take for an error. A lone null stays as it is."""
+    the first says, and empty ones, which libraries take for an error by their name. A lone null stays as it is."""
     taken: dict[str, bytes | None] = {}
     for name, value in frame.items():
         folded = name.casefold()
         if folded not in NAMES and folded not in WORDS:
             continue
-        is_empty_error = folded in NAMES and isinstance(value, dict | list)
+        is_empty_error = folded in NAMES and value is not None
         if is_empty_error or (_may_stand_twice(text, name) and _count(text, name) > 1):
             taken[name] = None
     return json_members.replace(text, taken) if taken else text

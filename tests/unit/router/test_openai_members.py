@@ -35,6 +35,11 @@ def test_members_with_nothing_in_them_are_no_error(frame: dict[str, Any]) -> Non
     assert chunk.usage == (Usage(1, None, 1) if "usage" in frame else None)
 
 
+def test_a_frame_of_usage_and_an_empty_error_is_about_usage_alone() -> None:
+    assert read({"choices": [], "usage": COUNTS, "error": {}}).payload is None
+    assert read({"choices": [], "usage": COUNTS, "error": {}, "x": 1}).payload == b'{"choices": [], "x": 1}'
+
+
 @pytest.mark.parametrize(
     "frame",
     [
@@ -67,9 +72,10 @@ TOLD = b'{"message":"at 10.0.0.9:8000 /opt/secret.py"}'
         (BEFORE + b', "error":' + TOLD + b', "err\\u006fr": null}', BEFORE + b"}"),
         (BEFORE + b', "Exception":' + TOLD + b', "Exception": ""}', BEFORE + b"}"),
         (BEFORE + b', "message":"at 10.0.0.9:8000", "message": ""}', BEFORE + b"}"),
-        # Libraries take an object for an error, whatever is in it.
+        # Libraries take what is called so for an error, whatever is in it.
         (BEFORE + b', "error": {"message":""}}', BEFORE + b"}"),
         (BEFORE + b', "error": []}', BEFORE + b"}"),
+        (BEFORE + b', "error": "", "Fault": false}', BEFORE + b"}"),
         (BEFORE + b', "error": null }', BEFORE + b', "error": null }'),
         (
             BEFORE + b', "\\u0065rror": null, "x": {"error": null} }',
