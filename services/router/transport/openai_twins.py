@@ -12,6 +12,7 @@ from services.router.transport.openai_error_shape import NAMES, WORDS, says
 
 # Letters of ASCII written as escapes: a name may be written so.
 _ESCAPED = (b"\\u006", b"\\u007")
+_TELLING = NAMES | WORDS
 _INNER = ("delta", "message")
 
 
@@ -20,8 +21,7 @@ def without_empty_errors(text: bytes, frame: dict[str, Any]) -> bytes:
     the first says, and empty ones, which libraries take for an error by their name. A lone null stays as it is."""
     taken: dict[str, bytes | None] = {}
     for name, value in frame.items():
-        folded = name.casefold()
-        if folded not in NAMES and folded not in WORDS:
+        if (folded := name.casefold()) not in _TELLING:
             continue
         is_empty_error = folded in NAMES and value is not None
         if is_empty_error or (_may_stand_twice(text, name) and _count(text, name) > 1):
@@ -32,9 +32,9 @@ def without_empty_errors(text: bytes, frame: dict[str, Any]) -> bytes:
 def contradicts_itself(text: bytes, frame: dict[str, Any]) -> bool:
     """Whether a choice says two things of how it ended: two reasons, or an error that a later one takes back."""
     said = frame.get("choices")
-    choices = [each for each in said if isinstance(each, dict)] if isinstance(said, list) else []
-    if not choices:
+    if not said or not isinstance(said, list):
         return False
+    choices = [each for each in said if isinstance(each, dict)]
     if (
         text.count(b'"finish_reason"') <= len(choices)
         and (b'"error"' not in text or text.count(b'"error"') <= _errors(frame, choices))
@@ -85,4 +85,4 @@ def _count(text: bytes, name: str) -> int:
 
 
 def _has_escapes(text: bytes) -> bool:
-    return any(escape in text for escape in _ESCAPED)
+    return _ESCAPED[0] in text or _ESCAPED[1] in text
