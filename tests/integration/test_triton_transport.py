@@ -19,6 +19,7 @@ from services.router.transport.triton_config import TritonConfig
 from services.router.usage import Usage
 from tests.harness.ports import free_port
 from tests.harness.until import until_async
+from tests.triton_models.play import prompt as play
 
 pytest_plugins = ["tests.integration.triton_server"]
 pytestmark = pytest.mark.real
@@ -27,6 +28,8 @@ MODEL = "acme/model-1"
 CHAT = operation_pb2.OPERATION_CHAT_COMPLETION
 TEXT = operation_pb2.OPERATION_COMPLETION
 NAMED = {"prompt_tokens_output_name": "prompt_tokens", "completion_tokens_output_name": "completion_tokens"}
+# Enough to meet the end of a stream with a cancel, if there is one.
+SURVIVED_ERRORS, SURVIVED_ODDITIES = 240, 60
 Cancelled = Callable[[str], dict[str, int]]
 # The models that answer as they should, each with what its registration must say.
 GOOD: list[tuple[str, dict[str, Any]]] = [
@@ -209,6 +212,36 @@ async def test_the_server_survives_many_errors_and_cancels_at_once(triton: Trito
         )
         assert [type(failure) for failure in failures] == [WorkerFailure] * 30 + [type(None)] * 30
         assert text(await answer(endless, dispatch(limit=2))) == "tok0 tok1"
+
+
+@pytest.mark.parametrize("protocol", ["grpc", "http"])
+@pytest.mark.parametrize(
+    ("first", "message"),
+    [
+        pytest.param({"error": ["INTERNAL", "KV cache is too small for this batch"]}, "the worker failed", id="error"),
+        pytest.param({"error": ["INTERNAL", ""]}, "the worker failed", id="wordless"),
+        pytest.param({"text": "x", "out": [1] * 70_000}, "the worker's answer cannot be read", id="unreadable"),
+        pytest.param({"text": "x", "more": ["y"]}, "the worker's answer cannot be read", id="two-texts"),
+    ],
+)
+async def test_the_server_survives_streams_that_fail_at_once(
+    triton: TritonServer, protocol: str, first: dict[str, Any], message: str
+) -> None:
+    # Before each was seen off, a cancel that met the end of one killed the server within 180 of them, six at a time.
+    each = SURVIVED_ERRORS if "error" in first else SURVIVED_ODDITIES
+    prompt, at_once = play(first), asyncio.Semaphore(6)
+
+    async def fail(made: TritonTransport, number: int) -> str:
+        async with at_once:
+            with pytest.raises(WorkerFailure) as caught:
+                await answer(made, dispatch(prompt, request_id=f"failing{number}", stream=bool(number % 2)))
+            return caught.value.message
+
+    async with transport(triton, "stock_ensemble", protocol=protocol) as made:
+        assert (await made.check()).error == ""
+        failures = await asyncio.gather(*(fail(made, number) for number in range(each)))
+        assert set(failures) == {message}
+        assert text(await answer(made, dispatch(limit=2))) == "tok0 tok1"
 
 
 @pytest.mark.parametrize("protocol", ["grpc", "http"])

@@ -135,34 +135,36 @@ class TritonGrpc:
 
     async def _responses(self, stub: Any, request: Any, dispatch: Dispatch) -> AsyncGenerator[Outputs, None]:
         call = stub.ModelStreamInfer(metadata=self._metadata(dispatch))
-        # An error is the last that a model says of a request, too.
-        ended = failed = False
+        # What the server was about to end by itself, or could be: it said its last (an error is that, too), or what it says
+        # cannot be read. Only a departure is in a hurry.
+        over = False
         try:
             await call.write(request)
             # The server ends the stream once everything that was asked is answered.
             await call.done_writing()
-            while not ended:
+            while not over:
                 message = await call.read()
                 if message is grpc.aio.EOF:
                     raise cut_off(f"gRPC: the stream ended without '{_FINAL}'")
-                failed = bool(message.error_message)
-                if failed:
+                if message.error_message:
                     raise refused("", message.error_message, self._safe)
                 response = message.infer_response
-                ended = _FINAL in response.parameters and response.parameters[_FINAL].bool_param
+                over = _FINAL in response.parameters and response.parameters[_FINAL].bool_param
                 if response.outputs:
                     yield outputs_of(response)
-                elif not ended:
+                elif not over:
                     # So looks an error without a text: what is no answer and not the end either.
-                    failed = True
                     raise refused("", "", self._safe)
         except grpc.aio.AioRpcError as error:
             raise self._failure(error) from None
         except asyncio.InvalidStateError:
             # A write to a call that has failed says only that it has; its status says why.
             raise await self._why(call) from None
+        except WorkerFailure as failure:
+            over = not failure.connection_lost
+            raise
         finally:
-            if ended or failed:
+            if over:
                 self._endings.spawn(_see_off(call), "see-off-triton")
             else:
                 call.cancel()
