@@ -13,11 +13,15 @@ from speedinfer.router.v1 import frame_pb2
 
 from demo.triton_worker import TritonServer
 from services.common.settings import RouterLimits
+from services.common.tasks import TaskSet
+from services.router.reading import Reading
 from services.router.transport.port import Accepted, Activity, Chunk, Dispatch, Done, Event, WorkerFailure
 from services.router.transport.triton import TritonTransport
 from services.router.transport.triton_config import TritonConfig
 from services.router.usage import Usage
+from services.router.worker import Slot
 from tests.harness.ports import free_port
+from tests.harness.router_worker import worker_of
 from tests.harness.until import until_async
 from tests.triton_models.play import prompt as play
 
@@ -241,6 +245,27 @@ async def test_the_server_survives_streams_that_fail_at_once(
         assert (await made.check()).error == ""
         failures = await asyncio.gather(*(fail(made, number) for number in range(each)))
         assert set(failures) == {message}
+        assert text(await answer(made, dispatch(limit=2))) == "tok0 tok1"
+
+
+async def test_the_server_survives_clients_that_leave_at_the_end(triton: TritonServer) -> None:
+    prompt, at_once, tasks = play({"text": "a"}, {"text": "b"}), asyncio.Semaphore(24), TaskSet()
+
+    async def leave(made: TritonTransport, slot: Slot, number: int) -> None:
+        async with at_once:
+            asked = dispatch(prompt, request_id=f"leaving{number}")
+            reading = Reading(made.generate(asked), slot, tasks, end_wait_s=made.end_wait_s)
+            seen: list[Event] = []
+            while text(seen) != "ab":
+                assert await reading.wait(asyncio.get_running_loop().time() + 30)
+                seen += reading.take()
+            reading.leave()
+
+    async with transport(triton, "stock_ensemble") as made:
+        await made.check()
+        worker = worker_of(made)
+        await asyncio.gather(*(leave(made, worker.take(0.0), number) for number in range(SURVIVED_ERRORS)))
+        await until_async(lambda: worker.in_flight == 0, "every stream has ended")
         assert text(await answer(made, dispatch(limit=2))) == "tok0 tok1"
 
 

@@ -196,6 +196,11 @@ class Transport(Protocol):
     """One worker, spoken to in its own protocol. Made once per registration; its connections are its own."""
 
     @property
+    def end_wait_s(self) -> float:
+        """How long an answer that nobody waits for is read on before it is dropped, so that one which ends just then may do so
+        by itself: there are servers that do not survive the two together. Well under a second."""
+
+    @property
     def features(self) -> frozenset[Feature.ValueType]:
         """What requests may ask of the worker, as far as the last check showed."""
 

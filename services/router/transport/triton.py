@@ -54,6 +54,11 @@ class TritonTransport:
         self._known: Known | None = None
 
     @property
+    def end_wait_s(self) -> float:
+        """Triton 2.51 has been killed by a cancel that met the end of a stream."""
+        return END_WAIT_S
+
+    @property
     def features(self) -> frozenset[fleet_pb2.Feature.ValueType]:
         """Chats and completions of one choice; nothing else fits into the tensors."""
         return FEATURES
