@@ -159,7 +159,10 @@ class Request:
         self._attempts += 1
         dispatch = self._dispatch()
         self._attempt = Attempt(slot, dispatch, self._loop.time(), *self._deadline(slot.worker))
-        self._reading = Reading(slot.worker.transport.generate(dispatch), slot, self._dispatcher.readings)
+        transport = slot.worker.transport
+        self._reading = Reading(
+            transport.generate(dispatch), slot, self._dispatcher.readings, end_wait_s=transport.end_wait_s
+        )
 
     async def _step(self) -> list[frame_pb2.Frame]:
         """The frames of what became ready, at most one wait away. WorkerFailure if the attempt failed."""
