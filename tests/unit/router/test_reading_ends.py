@@ -4,13 +4,17 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+from speedinfer.common.v1.operation_pb2 import OPERATION_COMPLETION
 
 from services.common.settings import RouterLimits
 from services.common.tasks import TaskSet
 from services.router.reading import Reading
-from services.router.transport.port import Activity, Event
+from services.router.transport.port import Activity, Dispatch, Event, WorkerFailure
 from services.router.transport.triton import TritonTransport
 from services.router.transport.triton_config import TritonConfig
+from services.router.transport.triton_grpc import TritonGrpc
+from services.router.transport.triton_model import Tensor, TensorPlan
+from tests.fakes.triton_grpc import FakeTritonGrpc
 from tests.harness.router_worker import worker_of
 from tests.harness.until import until_async
 
@@ -46,3 +50,25 @@ async def test_a_departure(end_wait_s: float, ends_by_itself: bool, outcome: str
     await until_async(lambda: worker.in_flight == 0, "the place is free")
     assert outcomes == [outcome]
     await transport.close()
+
+
+@pytest.mark.parametrize("error", ["the engine failed", ""])
+async def test_a_stream_that_failed_is_left_to_end_by_itself(error: str) -> None:
+    text = Tensor("text_input", "BYTES", (1,), batched=True)
+    plan = TensorPlan("m", "", True, text, {}, (), "text_output", "", "", True, cumulative_text=False, adds_bos=False)
+    dispatch = Dispatch("r", 1, OPERATION_COMPLETION, "m", True, (), None)
+    async with FakeTritonGrpc() as server:
+        server.error = error
+        client = TritonGrpc(
+            f"127.0.0.1:{server.port}", secure=False, headers=(), connect_timeout_s=30, max_answer_bytes=1024
+        )
+        with pytest.raises(WorkerFailure):
+            async for _ in client.stream(plan, (), dispatch):
+                pass
+        # A cancel would come before this, on the same connection.
+        assert await client.answers(30) == ""
+        assert server.ends == []
+        server.go.set()
+        await until_async(lambda: bool(server.ends), "the stream has ended")
+        await client.close()
+    assert server.ends == ["by itself"]
