@@ -139,6 +139,10 @@ class Request:
                 self._send(place.slot)
                 return True
             place.give_back()
+        elif (granted := self._granted_elsewhere(now)) is not None:
+            self._tried.append(granted.worker_id)
+            self._send(granted.take(now))
+            return True
         workers = dispatcher.registry.of_model(self._item.model)
         picked = pick(workers, self._needs, self._tried, now, dispatcher.chance)
         if isinstance(picked, NotPicked):
@@ -154,6 +158,17 @@ class Request:
         self._on_fresh_connection = self._without_limit = False
         self._send(picked.worker.take(now))
         return True
+
+    def _granted_elsewhere(self, now: float) -> Worker | None:
+        """The worker of a place that another router gave, which this one succeeded: the request is not refused for want of
+        room, though the worker may so have one too many."""
+        worker_id = self._item.place_worker_id
+        if not worker_id or self._tried:
+            return None
+        worker = self._dispatcher.registry.get(worker_id)
+        if worker is None or not worker.is_serving or worker.rests_until(now) is not None:
+            return None
+        return worker if self._item.model in worker.registration.supported_models else None
 
     def _send(self, slot: Slot) -> None:
         self._attempts += 1

@@ -1,5 +1,7 @@
 """Which store a database URL means. The composition root imports it."""
 
+import contextlib
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,10 +12,26 @@ from services.common.errors import ConfigurationError
 SQLITE = "sqlite:///"
 
 
+def foresee(url: str) -> None:
+    """See whether the database can be opened once whoever uses it lets it go. ConfigurationError if not; nothing is changed."""
+    path = _file(url)
+    try:
+        with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True)) as database:
+            database.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    except sqlite3.Error as error:
+        if "locked" in str(error) or "busy" in str(error):
+            return
+        raise ConfigurationError(f"billing.database: {path} cannot be taken over: {error}") from None
+
+
 def open_store(url: str, now_ms: Callable[[], int], lock_wait_s: float = 0.0) -> Store:
     """Open (and make or migrate) the database. ConfigurationError says what is wrong with it.
     Another process that uses it is waited for at most `lock_wait_s`."""
+    return SqliteStore(_file(url), now_ms, lock_wait_s)
+
+
+def _file(url: str) -> Path:
     if url.startswith(SQLITE) and len(url) > len(SQLITE):
-        return SqliteStore(Path(url.removeprefix(SQLITE)), now_ms, lock_wait_s)
+        return Path(url.removeprefix(SQLITE))
     scheme = url.partition(":")[0]
     raise ConfigurationError(f"billing.database: {scheme!r} databases are not known; sqlite:///PATH is")
