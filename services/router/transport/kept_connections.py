@@ -18,6 +18,8 @@ from services.router.networks import Networks
 from services.router.transport.guarded_resolver import RESOLVED_FOR_S, GuardedResolver
 from services.router.transport.port import STALE_WITHIN_S
 
+# Heads of answers that may wait to be read: one, and what is said before it.
+MAX_HEADS = 64
 _ANSWER_BEGAN = "speedinfer_answer_began"
 
 
@@ -50,6 +52,10 @@ class _Protocol(ResponseHandler):
     def data_received(self, data: bytes) -> None:
         self._began = True
         super().data_received(data)
+        # aiohttp reads on for ever, and faster than anything else gets its turn, while a worker says `100 Continue`.
+        if len(self._buffer) > MAX_HEADS and self.transport is not None:
+            self.set_exception(aiohttp.ServerDisconnectedError("more heads than an answer has"))
+            self.transport.abort()
 
     def set_exception(self, exc: BaseException, *cause: BaseException) -> None:
         if self._began:
