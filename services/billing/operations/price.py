@@ -9,7 +9,8 @@ from speedinfer.billing.v1 import price_pb2 as pb
 from services.billing import messages
 from services.billing.books import Books
 from services.billing.hold import MAX_MODEL_CHARS
-from services.billing.operations.account import amount, existing
+from services.billing.operations.account import existing
+from services.billing.operations.allowance import amount
 from services.billing.operations.mutation import Mutation, invalid
 from services.billing.price import Bounds, PriceVersion, Tier, check_tiers
 from services.billing.store.port import Names

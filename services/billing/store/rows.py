@@ -7,7 +7,7 @@ from typing import Any
 
 from services.billing.key import Key
 from services.billing.ledger import Account, Charge
-from services.billing.limits import Limits
+from services.billing.limits import Counters, Limits, Window
 from services.billing.price import Bounds, PriceVersion, Tier
 from services.billing.reservation import Reservation, State
 from services.billing.store.port import NewTransaction
@@ -15,10 +15,16 @@ from services.billing.usage import Counts
 
 Row = Sequence[Any]
 
-ACCOUNT = "account_id, name, created_at_ms, balance_nanos, held_nanos, open_holds, entries, closed_at_ms"
+ACCOUNT = (
+    "account_id, name, created_at_ms, balance_nanos, held_nanos, open_holds, entries, closed_at_ms, requests_per_minute, "
+    "tokens_per_minute, concurrency, models, expires_at_ms, daily_spend_nanos, monthly_spend_nanos, credit_limit_nanos, "
+    "minute_start_ms, minute_requests, minute_tokens, day_start_ms, day_spend_nanos, month_start_ms, month_spend_nanos"
+)
+# Those that may change.
+ACCOUNT_CHANGES = ACCOUNT.split(", ", 3)[3]
 KEY = (
     "key_id, account_id, name, sha256, requests_per_minute, tokens_per_minute, concurrency, models, expires_at_ms, "
-    "daily_spend_nanos, monthly_spend_nanos, created_at_ms, revoked_at_ms, replaces_key_id"
+    "daily_spend_nanos, monthly_spend_nanos, created_at_ms, revoked_at_ms, replaces_key_id, first_key_id, replaced_by_key_id"
 )
 PRICE = "version, model, account_id, effective_from_ms, created_at_ms, tiers, bounds"
 RESERVATION = (
@@ -30,6 +36,11 @@ CHARGE = (
     "reservation_id, account_id, key_id, model, operation, price_version, prompt_tokens, cached_prompt_tokens, "
     "completion_tokens, worker_id, attempts, ending, hold_nanos, amount_nanos"
 )
+
+
+def assignments(columns: str) -> str:
+    """A question mark for each column of an UPDATE."""
+    return ", ".join(f"{name.strip()} = ?" for name in columns.split(","))
 
 
 def marks(columns: str) -> str:
@@ -44,11 +55,30 @@ def prefixed(table: str, columns: str) -> str:
 
 def account(row: Row) -> Account:
     """An account."""
-    return Account(*row)
+    counters = Counters(
+        minute=Window(row[16], requests=row[17], tokens=row[18]),
+        day=Window(row[19], spend_nanos=row[20]),
+        month=Window(row[21], spend_nanos=row[22]),
+    )
+    limits = Limits(row[8], row[9], row[10], tuple(json.loads(row[11])), *row[12:15])
+    return Account(
+        account_id=row[0],
+        name=row[1],
+        created_at_ms=row[2],
+        balance_nanos=row[3],
+        held_nanos=row[4],
+        open_holds=row[5],
+        entries=row[6],
+        closed_at_ms=row[7],
+        limits=limits,
+        credit_limit_nanos=row[15],
+        counters=counters,
+    )
 
 
 def account_row(one: Account) -> Row:
-    """Its columns."""
+    """Its columns. Of its counters those that limits are compared with."""
+    limits, minute, day, month = one.limits, one.counters.minute, one.counters.day, one.counters.month
     return (
         one.account_id,
         one.name,
@@ -58,13 +88,28 @@ def account_row(one: Account) -> Row:
         one.open_holds,
         one.entries,
         one.closed_at_ms,
+        limits.requests_per_minute,
+        limits.tokens_per_minute,
+        limits.concurrency,
+        json.dumps(limits.models) if limits.models else "[]",
+        limits.expires_at_ms,
+        limits.daily_spend_nanos,
+        limits.monthly_spend_nanos,
+        one.credit_limit_nanos,
+        minute.start_ms,
+        minute.requests,
+        minute.tokens,
+        day.start_ms,
+        day.spend_nanos,
+        month.start_ms,
+        month.spend_nanos,
     )
 
 
 def key(row: Row) -> Key:
     """A key."""
     limits = Limits(row[4], row[5], row[6], tuple(json.loads(row[7])), *row[8:11])
-    return Key(row[0], row[1], row[2], row[3], limits, *row[11:14])
+    return Key(row[0], row[1], row[2], row[3], limits, *row[11:16])
 
 
 def key_row(one: Key) -> Row:
@@ -85,6 +130,8 @@ def key_row(one: Key) -> Row:
         one.created_at_ms,
         one.revoked_at_ms,
         one.replaces_key_id,
+        one.line_id,
+        one.replaced_by_key_id,
     )
 
 

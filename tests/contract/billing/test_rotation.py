@@ -1,0 +1,91 @@
+"""Rotation: two secrets for a while, one account, one allowance."""
+
+from speedinfer.billing.v1 import access_pb2, account_pb2, key_pb2
+
+from services.common.apikey import PresentedKey, make_key
+from services.common.money import from_money, parse_usd, to_money
+from tests.contract.billing.service import ADMIN, Client, Service, stamp
+from tests.contract.billing.test_limits import limit
+
+HOUR_MS = 3_600_000
+
+
+async def status(client: Client, made: PresentedKey) -> str:
+    """What the edge is told of a presented key."""
+    return access_pb2.KeyStatus.Name((await client.authorize(made)).status).removeprefix("KEY_STATUS_")
+
+
+async def rotated(client: Client, **limits: object) -> tuple[str, PresentedKey, PresentedKey]:
+    """An account, its key, and the key's successor after a rotation with an hour of grace."""
+    account = await client.open_account("50")
+    (_, old), (_, new) = make_key(), make_key()
+    await client.add_key(account, old, **limits)
+    assert (await client.rotate(old.key_id, HOUR_MS, new)).status == account_pb2.MUTATION_STATUS_DONE
+    return account, old, new
+
+
+async def test_both_secrets_work_and_bill_one_account_until_the_grace_ends(service: Service, client: Client) -> None:
+    account, old, new = await rotated(client)
+    assert (await client.authorize(old)).account_id == (await client.authorize(new)).account_id == account
+    for made in (old, new):
+        await client.settle(await client.hold(made.key_id), 10, 0)
+    assert await client.balance(account) == (50_000_000_000 - 20_000, 0)
+    running = await client.hold(old.key_id)
+    service.clock.advance(HOUR_MS - 1)
+    assert await status(client, old) == "ACTIVE"
+    service.clock.advance(1)
+    assert (await status(client, old), await status(client, new)) == ("EXPIRED", "ACTIVE")
+    assert await client.refusal(client.reserve_item(old.key_id)) == "INVALID_KEY"
+    # What runs on the old secret is charged all the same.
+    assert from_money((await client.settle(running, 10, 0)).reservation.charge) == 10_000
+    await client.hold(new.key_id)
+    assert (await client.verify()).ok
+
+
+async def test_a_rotation_gives_no_second_allowance(service: Service, client: Client) -> None:
+    spend = to_money(parse_usd("3"))
+    account, old, new = await rotated(client, requests_per_minute=3, concurrency=2, monthly_spend=spend)
+    first = await client.hold(old.key_id)
+    held = await client.hold(new.key_id)
+    assert await limit(client, old.key_id) == await limit(client, new.key_id) == "concurrency"
+    await client.release(first)
+    third = await client.reserve(client.reserve_item(new.key_id))
+    assert third.limits.requests_remaining == 0
+    assert await limit(client, old.key_id) == "requests_per_minute"
+    await client.settle(held, 1_000_000, 0)
+    await client.settle(third.reservation_id, 1_000_000, 0)
+    service.clock.advance(60_000)
+    last = make_key()[1]
+    await client.rotate(new.key_id, 0, last)
+    await client.settle(await client.hold(last.key_id), 1_000_000, 0)
+    # A third of a line, too, and after a restart.
+    await service.stop()
+    client = await service.start()
+    assert await limit(client, last.key_id) == "monthly_spend"
+    assert await client.balance(account) == (47_000_000_000, 0)
+
+
+async def test_a_revocation_ends_the_one_secret_at_once(client: Client) -> None:
+    _, old, new = await rotated(client)
+    await client.revoke(old.key_id)
+    assert (await status(client, old), await status(client, new)) == ("REVOKED", "ACTIVE")
+    assert await client.refusal(client.reserve_item(old.key_id)) == "INVALID_KEY"
+    await client.hold(new.key_id)
+
+
+async def test_a_successor_does_not_inherit_the_end_of_a_grace(service: Service, client: Client) -> None:
+    account, old, new = await rotated(client)
+    again = await client.rotate(old.key_id, 2 * HOUR_MS)
+    assert (again.status, again.field) == (account_pb2.MUTATION_STATUS_INVALID, "key_id")
+    assert new.key_id in again.message
+    assert (await client.rotate(new.key_id, -1)).field == "grace_ms"
+    newest = await client.rotate(new.key_id, 0)
+    assert newest.key.replaces_key_id == new.key_id
+    assert not newest.key.limits.HasField("expires_at")
+    assert await status(client, new) == "EXPIRED"
+    # An end that the operator set is kept, and no grace outlives it.
+    ending = str((await client.create_key(account, expires_at=stamp(service.clock.wall + 1_000))).key.key_id)
+    kept = await client.rotate(ending, HOUR_MS)
+    assert kept.key.limits.expires_at == stamp(service.clock.wall + 1_000)
+    listed = (await client.keys.ListKeys(key_pb2.ListKeysRequest(account_id=account), metadata=ADMIN)).keys
+    assert next(key for key in listed if key.key_id == ending).limits.expires_at == stamp(service.clock.wall + 1_000)
