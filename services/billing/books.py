@@ -15,6 +15,8 @@ from services.billing.price import PriceVersion
 from services.billing.reservation import Reservation, State
 from services.billing.store.port import Changes, DoneOperation, Names, NewEntry, NewTransaction, Session
 
+PricesMark = tuple[int, int, dict[tuple[str, str], PriceVersion | None]]
+
 
 class Books:
     """Everything that the operations of a batch see. All of them see the same moment."""
@@ -159,6 +161,18 @@ class Books:
         self.changes.prices.append(version)
         if version.effective_from_ms <= self.now_ms:
             self._prices[version.model, version.account_id] = version
+
+    def mark_prices(self) -> PricesMark:
+        """Where versions and operations stand, for `undo_prices`."""
+        return len(self.changes.prices), len(self.changes.operations), dict(self._prices)
+
+    def undo_prices(self, mark: PricesMark) -> None:
+        """Take back the versions that were added since, and that they were done. Nothing else may have happened."""
+        prices, operations, self._prices = mark
+        for done in self.changes.operations[operations:]:
+            del self._operations[done.operation_id]
+        del self.changes.prices[prices:]
+        del self.changes.operations[operations:]
 
     def add_operation(self, done: DoneOperation) -> None:
         """Remember a mutation and its answer."""

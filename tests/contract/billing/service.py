@@ -180,6 +180,11 @@ class Client:
         response = await self.prices.SetPrices(price_pb2.SetPricesRequest(items=[item]), metadata=ADMIN)
         return response.results[0]
 
+    async def set_price_list(self, *items: price_pb2.SetPriceItem) -> list[Any]:
+        """All or none of them."""
+        request = price_pb2.SetPricesRequest(items=items, all_or_none=True)
+        return list((await self.prices.SetPrices(request, metadata=ADMIN)).results)
+
     def reserve_item(self, key_id: str, **fields: Any) -> pb.ReserveItem:
         """A request whose hold at the test's price is exactly 1 USD: 500,000 bytes and 500,000 tokens of output."""
         return pb.ReserveItem(

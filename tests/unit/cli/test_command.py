@@ -26,6 +26,8 @@ COMMANDS = [
     *(f"keys {verb}" for verb in ("create", "list", "revoke", "rotate")),
     "prices set",
     "prices list",
+    "prices export",
+    "prices import",
     "usage",
     "ledger list",
     "ledger export",
