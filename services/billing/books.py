@@ -142,9 +142,10 @@ class Books:
         self._accounts[account.account_id] = account
         self.changes.new_accounts[account.account_id] = account
 
-    def change_account(self, account: Account) -> None:
+    def limit_account(self, account: Account) -> None:
         """Save an account whose limits changed."""
-        self._touch(account)
+        if account.account_id not in self.changes.new_accounts:
+            self.changes.limited_accounts[account.account_id] = account
 
     def add_key(self, key: Key) -> None:
         """Add a key."""

@@ -115,7 +115,7 @@ class SetAccountLimits(Mutation):
             raise invalid("limits", "no limit is named")
         limits = read_account_limits(self.item.limits, account, self.item.remove)
         account.limits, account.credit_limit_nanos = limits
-        books.change_account(account)
+        books.limit_account(account)
         return self.done(account=messages.account(account))
 
 

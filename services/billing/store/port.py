@@ -91,6 +91,8 @@ class Changes:
 
     new_accounts: dict[str, Account] = field(default_factory=dict)
     changed_accounts: dict[str, Account] = field(default_factory=dict)
+    # Those whose limits an operator changed.
+    limited_accounts: dict[str, Account] = field(default_factory=dict)
     new_reservations: dict[str, Reservation] = field(default_factory=dict)
     changed_reservations: dict[str, Reservation] = field(default_factory=dict)
     new_keys: dict[str, Key] = field(default_factory=dict)

@@ -7,7 +7,7 @@ from typing import Any
 
 from services.billing.key import Key
 from services.billing.ledger import Account, Charge
-from services.billing.limits import Counters, Limits, Window
+from services.billing.limits import NO_LIMITS, Counters, Limits, Window
 from services.billing.price import Bounds, PriceVersion, Tier
 from services.billing.reservation import Reservation, State
 from services.billing.store.port import NewTransaction
@@ -20,8 +20,16 @@ ACCOUNT = (
     "tokens_per_minute, concurrency, models, expires_at_ms, daily_spend_nanos, monthly_spend_nanos, credit_limit_nanos, "
     "minute_start_ms, minute_requests, minute_tokens, day_start_ms, day_spend_nanos, month_start_ms, month_spend_nanos"
 )
-# Those that may change.
-ACCOUNT_CHANGES = ACCOUNT.split(", ", 3)[3]
+# What holds and charges change, and what operators do.
+ACCOUNT_FIGURES = (
+    "balance_nanos, held_nanos, open_holds, entries, closed_at_ms, minute_start_ms, minute_requests, minute_tokens, "
+    "day_start_ms, day_spend_nanos, month_start_ms, month_spend_nanos"
+)
+ACCOUNT_LIMITS = (
+    "requests_per_minute, tokens_per_minute, concurrency, models, expires_at_ms, daily_spend_nanos, monthly_spend_nanos, "
+    "credit_limit_nanos"
+)
+_NO_LIMITS = (None, None, None, "[]", None, None, None)
 KEY = (
     "key_id, account_id, name, sha256, requests_per_minute, tokens_per_minute, concurrency, models, expires_at_ms, "
     "daily_spend_nanos, monthly_spend_nanos, created_at_ms, revoked_at_ms, replaces_key_id, first_key_id, replaced_by_key_id"
@@ -60,7 +68,9 @@ def account(row: Row) -> Account:
         day=Window(row[19], spend_nanos=row[20]),
         month=Window(row[21], spend_nanos=row[22]),
     )
-    limits = Limits(row[8], row[9], row[10], tuple(json.loads(row[11])), *row[12:15])
+    limits = NO_LIMITS
+    if row[8:15] != _NO_LIMITS:
+        limits = Limits(row[8], row[9], row[10], tuple(json.loads(row[11])), *row[12:15])
     return Account(
         account_id=row[0],
         name=row[1],
@@ -77,25 +87,21 @@ def account(row: Row) -> Account:
 
 
 def account_row(one: Account) -> Row:
-    """Its columns. Of its counters those that limits are compared with."""
-    limits, minute, day, month = one.limits, one.counters.minute, one.counters.day, one.counters.month
+    """Its columns."""
+    figures = account_figures(one)
+    head = (one.account_id, one.name, one.created_at_ms)
+    return (*head, *figures[:5], *account_limits(one), *figures[5:])
+
+
+def account_figures(one: Account) -> Row:
+    """Its projections, and of its counters those that limits are compared with."""
+    minute, day, month = one.counters.minute, one.counters.day, one.counters.month
     return (
-        one.account_id,
-        one.name,
-        one.created_at_ms,
         one.balance_nanos,
         one.held_nanos,
         one.open_holds,
         one.entries,
         one.closed_at_ms,
-        limits.requests_per_minute,
-        limits.tokens_per_minute,
-        limits.concurrency,
-        json.dumps(limits.models) if limits.models else "[]",
-        limits.expires_at_ms,
-        limits.daily_spend_nanos,
-        limits.monthly_spend_nanos,
-        one.credit_limit_nanos,
         minute.start_ms,
         minute.requests,
         minute.tokens,
@@ -103,6 +109,21 @@ def account_row(one: Account) -> Row:
         day.spend_nanos,
         month.start_ms,
         month.spend_nanos,
+    )
+
+
+def account_limits(one: Account) -> Row:
+    """What it may do."""
+    limits = one.limits
+    return (
+        limits.requests_per_minute,
+        limits.tokens_per_minute,
+        limits.concurrency,
+        json.dumps(limits.models),
+        limits.expires_at_ms,
+        limits.daily_spend_nanos,
+        limits.monthly_spend_nanos,
+        one.credit_limit_nanos,
     )
 
 

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from services.billing.key import Key
-from services.billing.ledger import Account
 from services.billing.limits import Counters, Window
 from services.billing.price import PriceVersion
 from services.billing.reservation import Reservation, State
@@ -230,7 +229,10 @@ class SqliteSession:
             _insert("account", rows.ACCOUNT, "kind"),
             [(*rows.account_row(one), "customer") for one in changes.new_accounts.values()],
         )
-        many(_UPDATE_ACCOUNT, [_account_changes(one) for one in changes.changed_accounts.values()])
+        changed = changes.changed_accounts.values()
+        many(_UPDATE_ACCOUNT, [(*rows.account_figures(one), one.account_id) for one in changed])
+        limited = changes.limited_accounts.values()
+        many(_UPDATE_LIMITS, [(*rows.account_limits(one), one.account_id) for one in limited])
         many(_insert("api_key", rows.KEY), [rows.key_row(one) for one in changes.new_keys.values()])
         many(_UPDATE_KEY, [_key_changes(one) for one in changes.changed_keys.values()])
         many(_insert("price_version", rows.PRICE), [rows.price_row(one) for one in changes.prices])
@@ -296,7 +298,8 @@ def _insert(table: str, columns: str, *more: str) -> str:
     return f"INSERT INTO {table} ({names}) VALUES ({rows.marks(names)})"
 
 
-_UPDATE_ACCOUNT = f"UPDATE account SET {rows.assignments(rows.ACCOUNT_CHANGES)} WHERE account_id = ?"
+_UPDATE_ACCOUNT = f"UPDATE account SET {rows.assignments(rows.ACCOUNT_FIGURES)} WHERE account_id = ?"
+_UPDATE_LIMITS = f"UPDATE account SET {rows.assignments(rows.ACCOUNT_LIMITS)} WHERE account_id = ?"
 _UPDATE_KEY = "UPDATE api_key SET revoked_at_ms = ?, expires_at_ms = ?, replaced_by_key_id = ? WHERE key_id = ?"
 _UPDATE_RESERVATION = (
     "UPDATE reservation SET state = ?, closed_at_ms = ?, charge_nanos = ?, prompt_tokens = ?, cached_prompt_tokens = ?, "
@@ -306,10 +309,6 @@ _UPDATE_RESERVATION = (
 _INSERT_RESERVATION = _insert("reservation", rows.RESERVATION)
 _INSERT_CHARGE = _insert("charge", f"transaction_number, booked_at_ms, {rows.CHARGE}")
 _UPSERT_COUNTER = "INSERT OR REPLACE INTO key_counter VALUES (?, ?, ?, ?, ?, ?)"
-
-
-def _account_changes(one: Account) -> rows.Row:
-    return (*rows.account_row(one)[3:], one.account_id)
 
 
 def _key_changes(one: Key) -> rows.Row:

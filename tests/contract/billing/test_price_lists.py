@@ -1,9 +1,20 @@
 """A list of prices that is set as a whole."""
 
+from dataclasses import dataclass
+
+from google.protobuf.wrappers_pb2 import BoolValue
 from speedinfer.billing.v1 import account_pb2, price_pb2
 
+from services.billing.books import Books
+from services.billing.engine import Engine
+from services.billing.lease import Leases
+from services.billing.metrics import Metrics
+from services.billing.operations.price import SetPrice, SetPriceList
+from services.billing.rules import Rules
+from services.billing.store.open import open_store
+from services.billing.store.port import Names
 from services.common.money import from_money, parse_usd, to_money
-from tests.contract.billing.service import ADMIN, BOUNDS, MODEL, Client, stamp
+from tests.contract.billing.service import ADMIN, BOUNDS, MODEL, Client, MovedClock, stamp
 
 USD = 1_000_000_000
 
@@ -59,3 +70,40 @@ async def test_a_later_price_of_a_list_takes_over_the_bounds_of_an_earlier_one(c
     results = await client.set_price_list(item(client, model="acme/model-2"), later)
     assert words(results) == ["DONE", "DONE"]
     assert results[1].price.bounds == results[0].price.bounds
+
+
+@dataclass(frozen=True)
+class Priced:
+    """Whether a batch sees a price of the model by then."""
+
+    def names(self) -> Names:
+        return Names()
+
+    def apply(self, books: Books) -> BoolValue:
+        return BoolValue(value=books.price_now(MODEL, "") is not None)
+
+
+async def test_what_a_list_did_not_do_is_not_known_to_the_rest_of_its_batch(database: str) -> None:
+    clock = MovedClock()
+    client = Client(1, clock)
+    store = open_store(database, clock.wall_ms)
+    engine = Engine(store, Leases(60_000), clock, Metrics(), max_queue=10, max_batch=10)
+    engine.start()
+    good, bad, rules = item(client), item(client, "-1"), Rules()
+
+    def listed(*items: price_pb2.SetPriceItem) -> SetPriceList:
+        return SetPriceList([SetPrice(one, rules) for one in items])
+
+    answers = await engine.submit(
+        [listed(good, bad), Priced(), listed(item(client, "3", "acme/model-2")), listed(good), Priced()]
+    )
+    await engine.stop()
+    reader = store.reader()
+    assert {price.model for _, price in reader.prices("", None, 0, 10)} == {MODEL, "acme/model-2"}
+    reader.close()
+    store.close()
+    await client.channel.close()
+    assert answers is not None
+    assert words(answers[0].results) == ["NOT_DONE", "INVALID"]
+    assert (answers[1].value, answers[4].value) == (False, True)
+    assert words(answers[3].results) == ["DONE"]

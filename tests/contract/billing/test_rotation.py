@@ -1,10 +1,24 @@
 """Rotation: two secrets for a while, one account, one allowance."""
 
-from speedinfer.billing.v1 import access_pb2, account_pb2, key_pb2
+from typing import Any
 
+from speedinfer.billing.v1 import access_pb2, account_pb2, key_pb2, price_pb2
+from speedinfer.billing.v1 import reservation_pb2 as pb
+
+from services.billing.engine import Engine
+from services.billing.lease import Leases
+from services.billing.metrics import Metrics
+from services.billing.operations.account import CreateAccount
+from services.billing.operations.key import CreateKey, RotateKey
+from services.billing.operations.operation import Operation
+from services.billing.operations.price import SetPrice
+from services.billing.operations.release import Release
+from services.billing.operations.reserve import Reserve
+from services.billing.rules import Rules
+from services.billing.store.open import open_store
 from services.common.apikey import PresentedKey, make_key
 from services.common.money import from_money, parse_usd, to_money
-from tests.contract.billing.service import ADMIN, Client, Service, stamp
+from tests.contract.billing.service import ADMIN, MODEL, Client, MovedClock, Service, stamp
 from tests.contract.billing.test_limits import limit
 
 HOUR_MS = 3_600_000
@@ -63,6 +77,57 @@ async def test_a_rotation_gives_no_second_allowance(service: Service, client: Cl
     client = await service.start()
     assert await limit(client, last.key_id) == "monthly_spend"
     assert await client.balance(account) == (47_000_000_000, 0)
+
+
+async def test_a_line_s_places_are_exact_within_one_batch(database: str) -> None:
+    clock = MovedClock()
+    client = Client(1, clock)
+    store = open_store(database, clock.wall_ms)
+    engine = Engine(store, Leases(60_000), clock, Metrics(), max_queue=20, max_batch=20)
+    engine.start()
+    rules, money, plenty = Rules(), to_money(1_000_000_000), to_money(9_000_000_000)
+
+    async def does(*operations: Operation) -> list[Any]:
+        answers = await engine.submit(operations)
+        assert answers is not None
+        return answers
+
+    def reserve(key_id: str) -> Reserve:
+        return Reserve(client.reserve_item(key_id, output_limit=1), rules)
+
+    await does(
+        CreateAccount(account_pb2.CreateAccountItem(operation_id=client.new_id(), name="n", credit=plenty), rules, "a"),
+        SetPrice(
+            price_pb2.SetPriceItem(
+                operation_id=client.new_id(), model=MODEL, tiers=[price_pb2.PriceTier(prompt=money, completion=money)]
+            ),
+            rules,
+        ),
+        CreateKey(
+            key_pb2.CreateKeyItem(
+                operation_id=client.new_id(),
+                account_id="a",
+                key_id="old",
+                key_sha256=bytes(32),
+                limits=key_pb2.KeyLimits(concurrency=1),
+            ),
+            rules,
+        ),
+        RotateKey(
+            key_pb2.RotateKeyItem(
+                operation_id=client.new_id(), key_id="old", new_key_id="new", new_key_sha256=bytes(32), grace_ms=HOUR_MS
+            ),
+            rules,
+        ),
+    )
+    first = reserve("new")
+    free = Release(pb.ReleaseItem(reservation_id=first.item.reservation_id), rules)
+    answers = await does(first, reserve("old"), free, reserve("old"), reserve("new"))
+    await engine.stop()
+    store.close()
+    await client.channel.close()
+    outcomes = [answer.WhichOneof("outcome") for answer in (*answers[:2], *answers[3:])]
+    assert outcomes == ["reservation", "refusal", "reservation", "refusal"]
 
 
 async def test_a_revocation_ends_the_one_secret_at_once(client: Client) -> None:
