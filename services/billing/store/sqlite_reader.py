@@ -40,6 +40,14 @@ class SqliteReader:
         statement = f"SELECT {rows.ACCOUNT} FROM account WHERE account_id = ? AND kind = 'customer'"
         return next(map(rows.account, self._all(statement, account_id)), None)
 
+    def accounts_of(self, account_ids: Sequence[str]) -> dict[str, Account]:
+        """See Reader."""
+        statement = (
+            f"SELECT {rows.ACCOUNT} FROM account WHERE account_id IN (SELECT value FROM json_each(?)) "
+            "AND kind = 'customer'"
+        )
+        return {row[0]: rows.account(row) for row in self._all(statement, json.dumps(list(account_ids)))}
+
     def accounts(self, after: str, at_most: int) -> list[Account]:
         """See Reader."""
         statement = (
