@@ -1,7 +1,7 @@
 """AccessService: what the edge asks on behalf of a key. The composition root uses it."""
 
 import hmac
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from speedinfer.billing.v1 import access_pb2 as pb
@@ -11,7 +11,9 @@ from services.billing import limits, messages
 from services.billing.clock import Clock
 from services.billing.intake import Intake
 from services.billing.key import Key, Status
+from services.billing.ledger import Account
 from services.billing.reading import Reading
+from services.billing.store.port import Reader
 from services.common.errors import NotFound
 from services.common.money import to_money
 
@@ -31,9 +33,9 @@ class AccessServicer(access_pb2_grpc.AccessServiceServicer):
         """See the proto."""
         self._intake.check(request.items)
         wanted = [item.key_id for item in request.items]
-        keys = await self._reading.ask(lambda reader: reader.keys(wanted))
+        keys, accounts = await self._reading.ask(lambda reader: _with_accounts(reader, wanted))
         now_ms = self._clock.wall_ms()
-        return pb.AuthorizeKeysResponse(results=[_judge(item, keys, now_ms) for item in request.items])
+        return pb.AuthorizeKeysResponse(results=[_judge(item, keys, accounts, now_ms) for item in request.items])
 
     async def GetAccountUsage(self, request: pb.GetAccountUsageRequest, context: Any) -> pb.GetAccountUsageResponse:
         """See the proto."""
@@ -64,12 +66,21 @@ class AccessServicer(access_pb2_grpc.AccessServiceServicer):
         return pb.GetRequestResponse(reservation=messages.reservation(found))
 
 
-def _judge(item: pb.PresentedKey, keys: Mapping[str, Key], now_ms: int) -> pb.Authorization:
+def _with_accounts(reader: Reader, key_ids: Sequence[str]) -> tuple[Mapping[str, Key], Mapping[str, Account]]:
+    keys = reader.keys(key_ids)
+    return keys, reader.accounts_of(sorted({key.account_id for key in keys.values()}))
+
+
+def _judge(
+    item: pb.PresentedKey, keys: Mapping[str, Key], accounts: Mapping[str, Account], now_ms: int
+) -> pb.Authorization:
     key = keys.get(item.key_id)
     same = hmac.compare_digest(item.key_sha256, key.sha256 if key else _NO_HASH)
     status = key.status(now_ms) if key and same else Status.UNKNOWN
+    if key and status is Status.ACTIVE and accounts[key.account_id].limits.ended(now_ms):
+        status = Status.EXPIRED
     answer = pb.Authorization(key_id=item.key_id, status=int(status))  # type: ignore[arg-type]
     if key and status is Status.ACTIVE:
         answer.account_id = key.account_id
-        answer.models.extend(key.limits.models)
+        answer.models.extend(limits.shared_models(key.limits, accounts[key.account_id].limits))
     return answer

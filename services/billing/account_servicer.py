@@ -8,7 +8,7 @@ from speedinfer.billing.v1 import account_pb2_grpc
 
 from services.billing import messages, page
 from services.billing.intake import Intake
-from services.billing.operations.account import CreateAccount, PostAdjustment, PostCredit
+from services.billing.operations.account import CreateAccount, PostAdjustment, PostCredit, SetAccountLimits
 from services.billing.operations.operation import Operation
 from services.billing.reading import Reading
 from services.billing.rules import Rules
@@ -40,6 +40,11 @@ class AccountServicer(account_pb2_grpc.AccountServiceServicer):
         """See the proto."""
         operations = [PostAdjustment(item, self._rules) for item in request.items]
         return pb.PostAdjustmentsResponse(results=await self._run(operations, request.items))
+
+    async def SetAccountLimits(self, request: pb.SetAccountLimitsRequest, context: Any) -> pb.SetAccountLimitsResponse:
+        """See the proto."""
+        operations = [SetAccountLimits(item, self._rules) for item in request.items]
+        return pb.SetAccountLimitsResponse(results=await self._run(operations, request.items))
 
     async def GetAccount(self, request: pb.GetAccountRequest, context: Any) -> pb.GetAccountResponse:
         """See the proto."""

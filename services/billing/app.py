@@ -1,6 +1,8 @@
 """The service as one object: built from settings, started, drained. `main.py` and tests use it."""
 
 import asyncio
+from threading import Thread
+from wsgiref.simple_server import WSGIServer
 
 import structlog
 from prometheus_client import start_http_server
@@ -33,8 +35,9 @@ from services.billing.reading import Reading
 from services.billing.report_servicer import ReportServicer
 from services.billing.reservation_servicer import ReservationServicer
 from services.billing.rules import Rules
-from services.billing.store.open import open_store
+from services.billing.store.open import foresee, open_store
 from services.common import admin_token, listen, rpc
+from services.common.errors import ConfigurationError
 from services.common.handover import Listeners, Predecessor
 from services.common.settings import Settings
 from services.common.tasks import TaskSet
@@ -77,6 +80,8 @@ class Billing:
         settings, limits = self._settings, self._settings.billing.limits
         wait_s = 0.0
         if predecessor is not None:
+            # Afterwards there is no way back.
+            await asyncio.to_thread(foresee, settings.database_url)
             await predecessor.dismiss()
             wait_s = LAST_WRITES_S + LOCK_MARGIN_S
         token = admin_token.load_or_make(settings.token, settings.data_dir)
@@ -97,14 +102,19 @@ class Billing:
             raise
         self._reading = Reading(self._store, threads=READ_THREADS, max_waiting=MAX_WAITING_READS)
         self._audits = Reading(self._store, threads=1, max_waiting=MAX_WAITING_AUDITS)
-        self._expiry = Expiry(self._engine, self.metrics, limits.expiry_interval_s)
+        # A silence of half a lease is taken for a time in which this process did not run, and no lease lapses after one.
+        interval_s = min(limits.expiry_interval_s, limits.lease_s / 4)
+        self._expiry = Expiry(self._engine, self.metrics, interval_s)
         self._server = rpc.Server([rpc.AdminGate(token, _GATED), rpc.ErrorStatuses()])
-        self._metrics_server = None
+        self._metrics_server: tuple[WSGIServer, Thread] | None = None
         try:
             self._add_services()
-            if settings.billing.metrics_listen:
-                host, port = listen.split(settings.billing.metrics_listen, "billing.metrics_listen")
-                self._metrics_server = start_http_server(port, host, self.metrics.registry)
+            try:
+                self._serve_metrics()
+            except (ConfigurationError, OSError) as error:
+                if predecessor is None:
+                    raise
+                _log.error("metrics_not_served", address=settings.billing.metrics_listen, error=str(error))
             port = await self._server.start(settings.billing.listen)
         except BaseException:
             await self.drain()
@@ -112,6 +122,11 @@ class Billing:
         self._tasks.spawn(self._expiry.run(), "expiry")
         _log.info("serving", listen=settings.billing.listen, port=port)
         return port
+
+    def _serve_metrics(self) -> None:
+        if address := self._settings.billing.metrics_listen:
+            host, port = listen.split(address, "billing.metrics_listen")
+            self._metrics_server = start_http_server(port, host, self.metrics.registry)
 
     async def drain(self) -> None:
         """Take nothing new, finish what runs, write what waits, close."""

@@ -16,6 +16,8 @@ from services.billing.price import PriceVersion
 from services.billing.reservation import Reservation, State
 from services.billing.store.port import Changes, DoneOperation, Names, NewEntry, NewTransaction, Session
 
+PricesMark = tuple[int, int, dict[tuple[str, str], PriceVersion | None]]
+
 
 class Books:
     """Everything that the operations of a batch see. All of them see the same moment."""
@@ -38,7 +40,7 @@ class Books:
         self._keys: dict[str, Key] = {}
         self._accounts: dict[str, Account] = {}
         self._bearers: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
-        # Open holds of a key: as stored before the batch, and the batch's own change.
+        # Open holds of a line of keys: as stored before the batch, and the batch's own change.
         self._stored_holds: dict[str, int] = {}
         self._new_holds: defaultdict[str, int] = defaultdict(int)
         self._prices: dict[tuple[str, str], PriceVersion | None] = {}
@@ -108,20 +110,21 @@ class Books:
         return self._session.price(version)
 
     def counters(self, key: Key) -> Counters:
-        """The key's counters at this moment. Changed ones must be given to `keep_counters`."""
-        counters = self.changes.counters.get(key.key_id) or self._session.counters(key.key_id)
+        """The counters of the key's line at this moment. Changed ones must be given to `keep_counters`."""
+        counters = self.changes.counters.get(key.line_id) or self._session.counters(key.line_id)
         counters.roll(self.now_ms)
         return counters
 
     def keep_counters(self, key: Key, counters: Counters) -> None:
-        """Save a key's counters."""
-        self.changes.counters[key.key_id] = counters
+        """Save the counters of a key's line."""
+        self.changes.counters[key.line_id] = counters
 
-    def open_holds(self, key_id: str) -> int:
-        """How many holds of the key are open."""
-        if key_id not in self._stored_holds:
-            self._stored_holds[key_id] = self._session.open_holds(key_id)
-        return self._stored_holds[key_id] + self._new_holds[key_id]
+    def open_holds(self, key: Key) -> int:
+        """How many holds of the key's line are open."""
+        line_id = key.line_id
+        if line_id not in self._stored_holds:
+            self._stored_holds[line_id] = self._session.open_holds(line_id)
+        return self._stored_holds[line_id] + self._new_holds[line_id]
 
     def lease(self, reservation_id: str) -> Lease | None:
         """The lease of an open hold."""
@@ -154,7 +157,11 @@ class Books:
         return renewed
 
     def correct_counters(self, reservation: Reservation, tokens: int, spend_nanos: int) -> None:
-        """Add a difference to what a reservation counts against its key."""
+        """Add a difference to what an account's reservation counts against its key and account. Its account is saved by
+        whoever closes it."""
+        account = self._accounts[reservation.account_id or ""]
+        account.counters.roll(self.now_ms)
+        account.counters.correct(reservation.created_at_ms, tokens, spend_nanos)
         key = self._keys.get(reservation.key_id)
         if key is not None and key.limits.counted:
             counters = self.counters(key)
@@ -165,6 +172,11 @@ class Books:
         """Open an account."""
         self._accounts[account.account_id] = account
         self.changes.new_accounts[account.account_id] = account
+
+    def limit_account(self, account: Account) -> None:
+        """Save an account whose limits changed."""
+        if account.account_id not in self.changes.new_accounts:
+            self.changes.limited_accounts[account.account_id] = account
 
     def add_key(self, key: Key) -> None:
         """Add a key."""
@@ -181,6 +193,18 @@ class Books:
         self.changes.prices.append(version)
         if version.effective_from_ms <= self.now_ms:
             self._prices[version.model, version.account_id] = version
+
+    def mark_prices(self) -> PricesMark:
+        """Where versions and operations stand, for `undo_prices`."""
+        return len(self.changes.prices), len(self.changes.operations), dict(self._prices)
+
+    def undo_prices(self, mark: PricesMark) -> None:
+        """Take back the versions that were added since, and that they were done. Nothing else may have happened."""
+        prices, operations, self._prices = mark
+        for done in self.changes.operations[operations:]:
+            del self._operations[done.operation_id]
+        del self.changes.prices[prices:]
+        del self.changes.operations[operations:]
 
     def add_operation(self, done: DoneOperation) -> None:
         """Remember a mutation and its answer."""
@@ -199,14 +223,14 @@ class Books:
         self._touch(account)
         self.remember(reservation)
         self._bear(reservation)
-        self._new_holds[reservation.key_id] += 1
+        self._new_holds[self._keys[reservation.key_id].line_id] += 1
         self.granted[reservation.reservation_id] = lease
         self.closed.discard(reservation.reservation_id)
 
     def close(self, reservation: Reservation, account: Account, state: State) -> None:
         """Give an open hold back; what is charged for it is posted apart. An EXPIRED one turns LATE the same way."""
         if reservation.state is State.HELD:
-            self._new_holds[reservation.key_id] -= 1
+            self._new_holds[self._keys[reservation.key_id].line_id] -= 1
             account.held_nanos -= reservation.hold_nanos
             account.open_holds -= 1
             self.granted.pop(reservation.reservation_id, None)

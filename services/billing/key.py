@@ -27,15 +27,24 @@ class Key:
     created_at_ms: int
     revoked_at_ms: int | None = None
     replaces_key_id: str = ""
+    # The first key of its line of rotations, whose counters and places the whole line shares; empty: it is that itself.
+    first_key_id: str = ""
+    # Its successor, where it was rotated; it is then good until the end that its limits have.
+    replaced_by_key_id: str = ""
+
+    @property
+    def line_id(self) -> str:
+        """What it is counted under: a rotation gives no second allowance."""
+        return self.first_key_id or self.key_id
 
     def status(self, now_ms: int) -> Status:
         """Whether it is good at a moment."""
         if self.revoked_at_ms is not None:
             return Status.REVOKED
-        if self.limits.expires_at_ms is not None and self.limits.expires_at_ms <= now_ms:
+        if self.limits.ended(now_ms):
             return Status.EXPIRED
         return Status.ACTIVE
 
     def may_use(self, model: str) -> bool:
         """Whether its allow-list names the model; an empty list allows all."""
-        return not self.limits.models or model in self.limits.models
+        return self.limits.allow(model)

@@ -5,9 +5,10 @@ comes from, and `house_revenue`, where charges go; their balances are kept nowhe
 touched by every charge. Nothing stored is ever changed: a correction is a transaction of its own.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 
+from services.billing.limits import NO_LIMITS, Counters, Limits
 from services.billing.usage import Counts
 
 OUTSIDE = "house_outside"
@@ -90,11 +91,22 @@ class Account:
     # How many legs it has; each knows its number, so that none can vanish unseen.
     entries: int = 0
     closed_at_ms: int | None = None
+    # What all of its keys may do together.
+    limits: Limits = NO_LIMITS
+    # How far below zero holds may take the balance; 0: prepaid.
+    credit_limit_nanos: int = 0
+    # Counted without a limit too, so that one that is set later knows what was used before.
+    counters: Counters = field(default_factory=Counters)
+
+    @property
+    def credit_nanos(self) -> int:
+        """What open holds and a new one may come to; negative after an overrun or a late charge."""
+        return min(self.balance_nanos + self.credit_limit_nanos, MAX_NANOS)
 
     @property
     def available_nanos(self) -> int:
-        """What a new hold may take; negative after an overrun or a late charge."""
-        return self.balance_nanos - self.held_nanos
+        """What a new hold may take."""
+        return self.credit_nanos - self.held_nanos
 
 
 def charge(kind: Kind, facts: Charge) -> Transaction:

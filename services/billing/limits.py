@@ -1,12 +1,15 @@
-"""What a key may do in a minute, a day, a month, and at once. Pure; anything in billing may import it.
+"""What a key or an account may do in a minute, a day, a month, and at once. Pure; anything in billing may import it.
 
 Minutes, days and months are UTC. One counter a period is kept, for the current window: a reservation counts in the window in
 which it was made, and a settlement corrects that window if it is still the current one. Calls that are refused do not count.
+
+A key's limits are looked at before its account's, each in the order of `judge`.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 
 MINUTE_MS = 60_000
 DAY_MS = 86_400_000
@@ -17,7 +20,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a key may do; None and an empty tuple mean without limit."""
+    """What a key or an account may do; None and an empty tuple mean without limit."""
 
     requests_per_minute: int | None = None
     tokens_per_minute: int | None = None
@@ -37,6 +40,17 @@ class Limits:
             and self.monthly_spend_nanos is None
         )
 
+    def allow(self, model: str) -> bool:
+        """Whether the allow-list names the model; an empty list allows all."""
+        return not self.models or model in self.models
+
+    def ended(self, now_ms: int) -> bool:
+        """Whether its end is reached."""
+        return self.expires_at_ms is not None and self.expires_at_ms <= now_ms
+
+
+NO_LIMITS = Limits()
+
 
 def minute_start(at_ms: int) -> int:
     """The UTC minute of a moment."""
@@ -50,7 +64,13 @@ def day_start(at_ms: int) -> int:
 
 def month_start(at_ms: int) -> int:
     """The UTC month of a moment."""
-    moment = _EPOCH + timedelta(milliseconds=at_ms)
+    return _month_of_day(day_start(at_ms))
+
+
+# Every hold and charge asks, nearly always for today.
+@lru_cache(maxsize=64)
+def _month_of_day(day_ms: int) -> int:
+    moment = _EPOCH + timedelta(milliseconds=day_ms)
     return (datetime(moment.year, moment.month, 1, tzinfo=UTC) - _EPOCH) // timedelta(milliseconds=1)
 
 
@@ -71,7 +91,7 @@ class Window:
 
 @dataclass(slots=True)
 class Counters:
-    """A key's three windows."""
+    """The three windows of a key or an account."""
 
     minute: Window = field(default_factory=Window)
     day: Window = field(default_factory=Window)
@@ -79,12 +99,15 @@ class Counters:
 
     def roll(self, now_ms: int) -> None:
         """Bring all three to a moment."""
+        if now_ms < self.minute.start_ms + MINUTE_MS:
+            # They are always rolled together, so the others are current as well. Nearly every call ends here.
+            return
         for window, start in self._windows():
             window.roll(start(now_ms))
 
     def count(self, tokens: int, spend_nanos: int) -> None:
         """Add one request to the current windows."""
-        for window, _ in self._windows():
+        for window in (self.minute, self.day, self.month):
             window.requests += 1
             window.tokens += tokens
             window.spend_nanos += spend_nanos
@@ -110,23 +133,40 @@ class Reached:
 
 
 def judge(
-    limits: Limits, counters: Counters, open_holds: int, tokens: int, hold_nanos: int, now_ms: int
+    limits: Limits, counters: Counters, open_holds: int, tokens: int, hold_nanos: int, now_ms: int, whose: str = "key"
 ) -> Reached | None:
-    """The first limit that one more request would exceed, or None. The counters must have been rolled to `now_ms`."""
+    """The first limit that one more request would exceed, or None. The counters must have been rolled to `now_ms`.
+
+    `whose` is for the sentence: the limits of a "key" or of an "account"."""
     rest_ms = minute_rest_ms(now_ms)
     if over(limits.requests_per_minute, counters.minute.requests + 1):
-        return Reached("requests_per_minute", "the key's requests per minute are used up", rest_ms)
+        return Reached("requests_per_minute", f"the {whose}'s requests per minute are used up", rest_ms)
     if over(limits.tokens_per_minute, tokens):
-        return Reached("tokens_per_minute", "the request alone needs more tokens than the key has in a minute")
+        return Reached("tokens_per_minute", f"the request alone needs more tokens than the {whose} has in a minute")
     if over(limits.tokens_per_minute, counters.minute.tokens + tokens):
-        return Reached("tokens_per_minute", "the key's tokens per minute do not suffice for this request", rest_ms)
+        return Reached("tokens_per_minute", f"the {whose}'s tokens per minute do not suffice for this request", rest_ms)
     if over(limits.concurrency, open_holds + 1):
-        return Reached("concurrency", "the key has as many requests open as it may", CONCURRENCY_RETRY_MS)
+        return Reached("concurrency", f"the {whose} has as many requests open as it may", CONCURRENCY_RETRY_MS)
     if over(limits.daily_spend_nanos, counters.day.spend_nanos + hold_nanos):
-        return Reached("daily_spend", "the key's spend for this UTC day does not suffice")
+        return Reached("daily_spend", f"the {whose}'s spend for this UTC day does not suffice")
     if over(limits.monthly_spend_nanos, counters.month.spend_nanos + hold_nanos):
-        return Reached("monthly_spend", "the key's spend for this UTC month does not suffice")
+        return Reached("monthly_spend", f"the {whose}'s spend for this UTC month does not suffice")
     return None
+
+
+def tighter(*pairs: tuple[int | None, int]) -> tuple[int, int] | None:
+    """Of limits with what is used of each: the one with least left, as (limit, left); None where none is set."""
+    left = [(max(limit - used, 0), limit) for limit, used in pairs if limit is not None]
+    return min(left)[::-1] if left else None
+
+
+def shared_models(*limits: Limits) -> tuple[str, ...]:
+    """The models that all of the allow-lists allow; empty where none has a list. Lists that have nothing in common allow
+    the empty name only, which is no model's."""
+    lists = [one.models for one in limits if one.models]
+    if not lists:
+        return ()
+    return tuple(name for name in lists[0] if all(name in each for each in lists)) or ("",)
 
 
 def over(limit: int | None, value: int) -> bool:

@@ -1,5 +1,7 @@
 """Records as messages, and moments. Pure; operations and servicers import it."""
 
+from typing import TypeVar
+
 from google.protobuf import timestamp_pb2
 from speedinfer.billing.v1 import account_pb2, key_pb2, price_pb2, reservation_pb2, usage_pb2
 
@@ -12,6 +14,7 @@ from services.billing.store.port import ModelSum
 from services.common.errors import InvalidArgument
 from services.common.money import to_money
 
+M = TypeVar("M", key_pb2.KeyLimits, account_pb2.AccountLimits)
 # The last second of the year 9999, as google.protobuf.Timestamp has it.
 MAX_SECONDS = 253_402_300_799
 
@@ -81,6 +84,7 @@ def account(one: Account) -> account_pb2.Account:
         available=to_money(one.available_nanos),
         created_at=timestamp(one.created_at_ms),
         open_holds=one.open_holds,
+        limits=account_limits(one),
     )
 
 
@@ -102,12 +106,22 @@ def key(one: Key, now_ms: int) -> key_pb2.Key:
 
 def limits(one: Limits) -> key_pb2.KeyLimits:
     """A key's limits."""
-    message = key_pb2.KeyLimits(
-        requests_per_minute=one.requests_per_minute,
-        tokens_per_minute=one.tokens_per_minute,
-        concurrency=one.concurrency,
-        models=one.models,
-    )
+    return _fill(key_pb2.KeyLimits(), one)
+
+
+def account_limits(one: Account) -> account_pb2.AccountLimits:
+    """An account's limits."""
+    message = _fill(account_pb2.AccountLimits(), one.limits)
+    if one.credit_limit_nanos:
+        message.credit_limit.CopyFrom(to_money(one.credit_limit_nanos))
+    return message
+
+
+def _fill(message: M, one: Limits) -> M:
+    for name in ("requests_per_minute", "tokens_per_minute", "concurrency"):
+        if (value := getattr(one, name)) is not None:
+            setattr(message, name, value)
+    message.models.extend(one.models)
     if one.expires_at_ms is not None:
         message.expires_at.CopyFrom(timestamp(one.expires_at_ms))
     if one.daily_spend_nanos is not None:

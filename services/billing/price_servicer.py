@@ -8,7 +8,7 @@ from speedinfer.billing.v1 import price_pb2 as pb
 from services.billing import messages, page
 from services.billing.clock import Clock
 from services.billing.intake import Intake
-from services.billing.operations.price import SetPrice
+from services.billing.operations.price import SetPrice, SetPriceList
 from services.billing.reading import Reading
 from services.billing.rules import Rules
 
@@ -24,7 +24,13 @@ class PriceServicer(price_pb2_grpc.PriceServiceServicer):
 
     async def SetPrices(self, request: pb.SetPricesRequest, context: Any) -> pb.SetPricesResponse:
         """See the proto."""
-        results = await self._intake.run([SetPrice(item, self._rules) for item in request.items])
+        items = [SetPrice(item, self._rules) for item in request.items]
+        if request.all_or_none:
+            self._intake.check(items)
+            answers = await self._intake.run([SetPriceList(items)])
+            results = answers and list(answers[0].results)
+        else:
+            results = await self._intake.run(items)
         if results is None:
             busy, message = account_pb2.MUTATION_STATUS_BUSY, "billing is busy; try again"
             results = [

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import typer
 from speedinfer.billing.v1 import account_pb2, account_pb2_grpc
 
-from services.cli import connection, output, shape, typed
+from services.cli import allowance, connection, output, shape, typed
 from services.cli.invocation import Invocation, command, new_app
 from services.common.ids import uuid7
 from services.common.money import to_money
@@ -20,9 +20,23 @@ def create(
     invocation: Invocation,
     name: Annotated[str, typer.Argument(help="A name for people; need not be unique.")],
     credit: Annotated[int, typer.Option(parser=typed.credit, metavar="USD", help="Credit to start with.")] = 0,
+    rpm: allowance.Rpm = None,
+    tpm: allowance.Tpm = None,
+    concurrency: allowance.Concurrency = None,
+    models: allowance.Models = None,
+    expires: allowance.Expires = None,
+    daily_spend: allowance.DailySpend = None,
+    monthly_spend: allowance.MonthlySpend = None,
+    credit_limit: allowance.CreditLimit = None,
 ) -> None:
-    """Open an account."""
+    """Open an account. Its limits are for all of its keys together."""
     item = account_pb2.CreateAccountItem(operation_id=uuid7(), name=name)
+    limits = account_pb2.AccountLimits()
+    allowance.fill(limits, rpm, tpm, concurrency, models, expires, daily_spend, monthly_spend)
+    if credit_limit is not None:
+        limits.credit_limit.CopyFrom(to_money(credit_limit))
+    if limits.ListFields():
+        item.limits.CopyFrom(limits)
     if credit:
         item.credit.CopyFrom(to_money(credit))
     with connection.billing(invocation.settings()) as billing:
@@ -70,6 +84,36 @@ def adjust(
         stub = account_pb2_grpc.AccountServiceStub(billing.channel)
         answer = billing.call(stub.PostAdjustments, account_pb2.PostAdjustmentsRequest(items=[item]))
     _show_result(invocation, connection.only(answer.results))
+
+
+@command(app, "limit")
+def limit(
+    invocation: Invocation,
+    account_id: AccountId,
+    rpm: allowance.Rpm = None,
+    tpm: allowance.Tpm = None,
+    concurrency: allowance.Concurrency = None,
+    models: allowance.Models = None,
+    expires: allowance.Expires = None,
+    daily_spend: allowance.DailySpend = None,
+    monthly_spend: allowance.MonthlySpend = None,
+    credit_limit: allowance.CreditLimit = None,
+    remove: Annotated[
+        str | None, typer.Option(metavar="A,B", help=f"Limits to take away: {', '.join(allowance.REMOVABLE)}.")
+    ] = None,
+) -> None:
+    """Change what an account may do, from the next request on. Limits that are not named stay as they are."""
+    item = account_pb2.AccountLimitsItem(operation_id=uuid7(), account_id=account_id, remove=allowance.removed(remove))
+    allowance.fill(item.limits, rpm, tpm, concurrency, models, expires, daily_spend, monthly_spend)
+    if credit_limit is not None:
+        item.limits.credit_limit.CopyFrom(to_money(credit_limit))
+    if not item.limits.ListFields() and not item.remove:
+        raise typer.BadParameter("name a limit to set, or one to --remove")
+    with connection.billing(invocation.settings()) as billing:
+        stub = account_pb2_grpc.AccountServiceStub(billing.channel)
+        answer = billing.call(stub.SetAccountLimits, account_pb2.SetAccountLimitsRequest(items=[item]))
+    value = shape.account(connection.only(answer.results).account)
+    invocation.show(value, lambda: output.details(value))
 
 
 @command(app, "show")

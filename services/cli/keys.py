@@ -1,21 +1,18 @@
 """`speedinfer keys`: what clients present. A key's text is made here, shown once, and never leaves but as a hash."""
 
-from datetime import datetime
 from typing import Annotated, Any
 
 import typer
 from speedinfer.billing.v1 import account_pb2, account_pb2_grpc, key_pb2, key_pb2_grpc
 
-from services.cli import connection, output, shape, typed
+from services.cli import allowance, connection, output, shape, typed
 from services.cli.invocation import Invocation, command, new_app
 from services.common.apikey import make_key
 from services.common.ids import uuid7
-from services.common.money import to_money
 
 app = new_app("API keys: what clients present.")
 
 KeyId = Annotated[str, typer.Argument(metavar="KEY_ID", help="The key's public id, key_...")]
-Spend = Annotated[int | None, typer.Option(parser=typed.credit, metavar="USD")]
 
 
 @command(app, "create")
@@ -23,26 +20,17 @@ def create(
     invocation: Invocation,
     account: Annotated[str, typer.Option(metavar="ID", help="Whose key.")],
     name: Annotated[str, typer.Option(help="A name for people.")] = "",
-    rpm: Annotated[int | None, typer.Option(min=1, help="Requests per minute.")] = None,
-    tpm: Annotated[int | None, typer.Option(min=1, help="Tokens per minute.")] = None,
-    concurrency: Annotated[int | None, typer.Option(min=1, help="Requests at once.")] = None,
-    models: Annotated[str | None, typer.Option(metavar="A,B", help="The models it may use; default: all.")] = None,
-    expires: Annotated[
-        datetime | None, typer.Option(parser=typed.later, metavar="T", help="When it ends: a time, or 30d.")
-    ] = None,
-    daily_spend: Spend = None,
-    monthly_spend: Spend = None,
+    rpm: allowance.Rpm = None,
+    tpm: allowance.Tpm = None,
+    concurrency: allowance.Concurrency = None,
+    models: allowance.Models = None,
+    expires: allowance.Expires = None,
+    daily_spend: allowance.DailySpend = None,
+    monthly_spend: allowance.MonthlySpend = None,
 ) -> None:
     """Make a key. This is the only time that it is shown."""
-    limits = key_pb2.KeyLimits(
-        requests_per_minute=rpm, tokens_per_minute=tpm, concurrency=concurrency, models=typed.names(models)
-    )
-    if expires is not None:
-        limits.expires_at.FromDatetime(expires)
-    if daily_spend is not None:
-        limits.daily_spend.CopyFrom(to_money(daily_spend))
-    if monthly_spend is not None:
-        limits.monthly_spend.CopyFrom(to_money(monthly_spend))
+    limits = key_pb2.KeyLimits()
+    allowance.fill(limits, rpm, tpm, concurrency, models, expires, daily_spend, monthly_spend)
     text, presented = make_key()
     item = key_pb2.CreateKeyItem(
         operation_id=uuid7(),
@@ -97,7 +85,7 @@ def rotate(
         int, typer.Option(parser=typed.duration_ms, metavar="TIME", help="How long the old key runs on: 15m, 24h.")
     ] = 24 * 3_600_000,
 ) -> None:
-    """Make a successor with the same limits and let the old key run on for a while (24 h)."""
+    """Make a successor with the same limits and let the old key run on for a while (24 h). The two share their limits."""
     text, presented = make_key()
     item = key_pb2.RotateKeyItem(
         operation_id=uuid7(),

@@ -70,18 +70,14 @@ def account(message: account_pb2.Account) -> dict[str, Any]:
         "held": format_usd(from_money(message.held)),
         "available": format_usd(from_money(message.available)),
         "open_holds": message.open_holds,
+        "credit_limit": format_usd(from_money(message.limits.credit_limit)),
+        **_limits(message.limits),
         "created_at": when(message, "created_at"),
     }
 
 
-def key(message: key_pb2.Key) -> dict[str, Any]:
-    """A key without its secret."""
-    limits = message.limits
+def _limits(limits: key_pb2.KeyLimits | account_pb2.AccountLimits) -> dict[str, Any]:
     return {
-        "key_id": message.key_id,
-        "account_id": message.account_id,
-        "name": message.name,
-        "status": _word(access_pb2.KeyStatus, message.status, "KEY_STATUS_"),
         "rpm": count(limits, "requests_per_minute"),
         "tpm": count(limits, "tokens_per_minute"),
         "concurrency": count(limits, "concurrency"),
@@ -89,6 +85,17 @@ def key(message: key_pb2.Key) -> dict[str, Any]:
         "daily_spend": usd(limits, "daily_spend"),
         "monthly_spend": usd(limits, "monthly_spend"),
         "expires_at": when(limits, "expires_at"),
+    }
+
+
+def key(message: key_pb2.Key) -> dict[str, Any]:
+    """A key without its secret."""
+    return {
+        "key_id": message.key_id,
+        "account_id": message.account_id,
+        "name": message.name,
+        "status": _word(access_pb2.KeyStatus, message.status, "KEY_STATUS_"),
+        **_limits(message.limits),
         "created_at": when(message, "created_at"),
         "revoked_at": when(message, "revoked_at"),
         "replaces_key_id": message.replaces_key_id or None,

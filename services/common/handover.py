@@ -30,6 +30,8 @@ _READY_WITHIN_S = 60.0
 _LOOK_S = 1.0
 # Who asks or looks while one takes over.
 _WAITING = 16
+# One that ends takes its offer back within milliseconds.
+_LOOKS, _LOOK_EVERY_S = 20, 0.1
 _MAX_WORDS_BYTES = 4096
 _MAX_SOCKETS = 32
 _TAKE, _READY, _LEAVING = b"take\n", b"ready\n", b"leaving\n"
@@ -63,18 +65,32 @@ class Predecessor:
     # Setting and address -> the sockets that listen there.
     listeners: dict[str, list[socket.socket]]
     connection: socket.socket
+    # Where it offers its place.
+    path: Path
     dismissed: bool = False
 
     async def dismiss(self) -> None:
-        """Say that we are ready; returns when the old one is leaving. A second time does nothing."""
+        """Say that we are ready; returns when the old one is leaving, or has gone by itself (told to stop just after we were
+        started, say). ConfigurationError if it stays. A second time does nothing."""
         if self.dismissed:
             return
         self.dismissed = True
         try:
             await asyncio.to_thread(self._dismiss)
         except OSError as error:
-            raise ConfigurationError(f"process {self.pid} did not hand its place over: {error}") from error
+            if isinstance(error, TimeoutError) or not await self._is_gone():
+                raise ConfigurationError(f"process {self.pid} did not hand its place over: {error}") from error
+            _log.warning("predecessor_gone", predecessor=self.pid)
+            return
         _log.info("took_over", predecessor=self.pid)
+
+    async def _is_gone(self) -> bool:
+        """Whether it offers its place no more, as one that has done with us, or ends, soon does; one that serves on does."""
+        for _ in range(_LOOKS):
+            if not await asyncio.to_thread(is_offered, self.path):
+                return True
+            await asyncio.sleep(_LOOK_EVERY_S)
+        return False
 
     def _dismiss(self) -> None:
         with self.connection:
@@ -110,7 +126,7 @@ def _ask(path: Path) -> Predecessor | None:
         sockets = iter([socket.socket(fileno=each) for each in descriptors])
         said = json.loads(words)
         listeners = {name: [next(sockets) for _ in range(count)] for name, count in said["listeners"].items()}
-        return Predecessor(said["pid"], listeners, connection)
+        return Predecessor(said["pid"], listeners, connection, path)
     except (OSError, ValueError, KeyError, StopIteration) as error:
         connection.close()
         raise ConfigurationError(f"{path}: the running service did not answer its successor ({error})") from error

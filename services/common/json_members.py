@@ -5,6 +5,7 @@ writing the object anew. The text must already be known to be valid JSON: nothin
 """
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ import orjson
 _TEXT = rb'"[^"\\]*(?:\\.[^"\\]*)*"'
 _TOKEN = re.compile(_TEXT + rb"|[{}\[\],:]", re.DOTALL)
 _SPACE = b" \t\r\n"
+# Any interpreter's settings allow as many.
+_MAX_DIGITS = 640
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
@@ -34,7 +37,9 @@ class Span:
 
 
 def parse(text: bytes) -> Any:
-    """The value of a JSON text. NotJson for anything else: NaN, bottomless nesting and bytes that are no UTF-8 included."""
+    """The value of a JSON text. NotJson for anything else: NaN, bottomless nesting and bytes that are no UTF-8 included.
+
+    Numbers may be of any size: what is too large for a float is infinite, and no count."""
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError:
@@ -42,7 +47,14 @@ def parse(text: bytes) -> Any:
     try:
         # A worker that cuts an emoji between two frames escapes half a surrogate pair in each: JSON, but not for orjson.
         # Decoded here, since of bytes that library guesses the encoding and takes what is none.
-        return json.loads(text.decode("utf-8"), parse_constant=_refuse)
+        source = text.decode("utf-8")
+        try:
+            return json.loads(source, parse_constant=_refuse)
+        except (NotJson, json.JSONDecodeError):
+            raise
+        except ValueError:
+            # More digits than Python makes a number of.
+            return json.loads(source, parse_constant=_refuse, parse_int=_integer)
     except (ValueError, RecursionError):
         raise NotJson("not JSON") from None
 
@@ -50,6 +62,13 @@ def parse(text: bytes) -> Any:
 def unmarked(text: bytes) -> bytes:
     """The text without a byte order mark before it, which some servers write and JSON does not know."""
     return text.removeprefix(_BYTE_ORDER_MARK)
+
+
+def _integer(digits: str) -> Any:
+    """A whole number; one beyond all bounds as a fraction beyond all bounds is read, so that no time goes into its digits."""
+    if len(digits) <= _MAX_DIGITS:
+        return int(digits)
+    return -math.inf if digits.startswith("-") else math.inf
 
 
 def _refuse(_constant: str) -> Any:

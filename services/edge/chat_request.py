@@ -31,13 +31,13 @@ def check(body: dict[str, Any], members: dict[str, bytes], bounds: Bounds) -> In
     choice = body.get("tool_choice")
     if choice is not None and not isinstance(choice, str | dict):
         fields.refuse("tool_choice", "'tool_choice' must be a string or an object.")
-    text_bytes, images = media.measure(messages)
+    measured = media.measure(messages)
     has_tools = bool(body.get("tools") or body.get("functions"))
     size = PromptSize(
-        text_bytes=text_bytes + body_bytes(body, frozenset({"messages"})),
+        text_bytes=measured.text_bytes + body_bytes(body, frozenset({"messages"})),
         messages=len(messages),
         has_tools=has_tools,
-        images=images,
+        images=measured.images,
     )
     return InferenceRequest(
         operation=Operation.OPERATION_CHAT_COMPLETION,
@@ -49,11 +49,11 @@ def check(body: dict[str, Any], members: dict[str, bytes], bounds: Bounds) -> In
         output_limit=limit,
         choices=choices,
         sequences=sequences,
-        needs=tuple(_needs(body, images)),
+        needs=tuple(_needs(body, measured.first_image)),
     )
 
 
-def _needs(body: dict[str, Any], images: int) -> list[Need]:
+def _needs(body: dict[str, Any], first_image: str) -> list[Need]:
     needs = [Need(Feature.FEATURE_CHAT, ""), *openai_request.sampling_needs(body)]
     needs += [Need(Feature.FEATURE_TOOLS, name) for name in ("tools", "functions") if body.get(name)]
     if body.get("tool_choice") not in (None, "none", "auto"):
@@ -62,6 +62,6 @@ def _needs(body: dict[str, Any], images: int) -> list[Need]:
         needs.append(Need(Feature.FEATURE_LOGPROBS, "logprobs"))
     if body.get("top_logprobs"):
         needs.append(Need(Feature.FEATURE_LOGPROBS, "top_logprobs"))
-    if images:
-        needs.append(Need(Feature.FEATURE_IMAGES, "messages"))
+    if first_image:
+        needs.append(Need(Feature.FEATURE_IMAGES, first_image))
     return needs

@@ -79,19 +79,34 @@ class Client:
         await self.write(body)
 
     async def _wait_for_room(self) -> None:
-        assert self._writer is not None
         loop = asyncio.get_running_loop()
-        while self._request.protocol.writing_paused and not self.gone:
-            transport = self._request.transport
-            before = transport.get_write_buffer_size() if transport is not None else 0
-            try:
-                async with asyncio.timeout_at(min(loop.time() + self._stall_s, self._until_s)):
-                    await self._writer.drain()
-            except TimeoutError:
-                if transport is None or transport.is_closing():
-                    self.left()
-                elif transport.get_write_buffer_size() >= before or loop.time() >= self._until_s:
-                    # Not one byte was taken, or they are taken one by one without end. What is buffered is dropped, or it
-                    # would stay until TCP gives up.
-                    transport.abort()
-                    self.left()
+        # Waited for by a task that is never cancelled: aiohttp goes on handing out the future that was, and whoever waits
+        # next would be cancelled by it. It ends at the latest with the connection.
+        drained = asyncio.ensure_future(self._drained())
+        while not self.gone:
+            before = self._unsent()
+            await asyncio.wait({drained}, timeout=max(min(self._stall_s, self._until_s - loop.time()), 0))
+            if drained.done():
+                return
+            if self._unsent() >= before or loop.time() >= self._until_s:
+                # Not one byte was taken, or they are taken one by one without end.
+                self._cut()
+
+    async def _drained(self) -> None:
+        assert self._writer is not None
+        try:
+            await self._writer.drain()
+        except ConnectionError:
+            self.left()
+        if self._request.transport is None:
+            self.left()
+
+    def _unsent(self) -> int:
+        transport = self._request.transport
+        return transport.get_write_buffer_size() if transport is not None else 0
+
+    def _cut(self) -> None:
+        if self._request.transport is not None:
+            # What is buffered is dropped, or it would stay until TCP gives up.
+            self._request.transport.abort()
+        self.left()

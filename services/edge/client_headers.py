@@ -54,10 +54,28 @@ def trace(headers: Mapping[str, str]) -> tuple[str, str]:
 
 
 def listed(names: Iterable[str]) -> str:
-    """Member names as a header's value: those that are fit for one, and not more than clients read."""
-    fit = [name for name in names if len(name) <= MAX_LISTED_NAME and _VISIBLE.fullmatch(name) and "," not in name]
-    value = ", ".join(fit[:MAX_LISTED_NAMES])
-    return value if len(fit) <= MAX_LISTED_NAMES else f"{value}, ..."
+    """Member names as a header's value, and not more of them than clients read. None is left out in silence: what a header
+    cannot hold is escaped as JSON does it, and a long name is cut and ends with `...`."""
+    all_names = list(names)
+    value = ", ".join(map(_listed, all_names[:MAX_LISTED_NAMES]))
+    return value if len(all_names) <= MAX_LISTED_NAMES else f"{value}, ..."
+
+
+def _listed(name: str) -> str:
+    if not name:
+        return '""'
+    shown = ""
+    for place, letter in enumerate(name[:MAX_LISTED_NAME]):
+        is_plain = "\x21" <= letter <= "\x7e" or (letter == " " and 0 < place < len(name) - 1)
+        part = letter if is_plain and letter not in ',\\"' else _escaped(letter)
+        if len(shown) + len(part) > MAX_LISTED_NAME:
+            return f"{shown}..."
+        shown += part
+    return shown if len(name) <= MAX_LISTED_NAME else f"{shown}..."
+
+
+def _escaped(letter: str) -> str:
+    return "".join(f"\\u{unit:04x}" for unit in memoryview(letter.encode("utf-16-le", "surrogatepass")).cast("H"))
 
 
 def rate_limits(state: LimitState) -> dict[str, str]:

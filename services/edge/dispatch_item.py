@@ -17,5 +17,6 @@ def make(admitted: Admitted, remaining_s: float) -> GenerateItem:
         output_limit=reservation.output_limit if reservation.HasField("output_limit") else None,
         output_limit_is_ours=request.output_limit is None,
         choices=request.choices,
+        place_worker_id=admitted.place.worker_id if admitted.place is not None else "",
         requirements=[Requirement(feature=need.feature, param=need.param) for need in request.needs],
     )

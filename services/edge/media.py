@@ -6,6 +6,7 @@ speaks of media and is not on it is refused wherever it stands.
 """
 
 import re
+from dataclasses import dataclass
 from typing import Any
 
 from services.edge.fields import refuse
@@ -26,9 +27,20 @@ MAX_PARTS = 16 * 1024
 _MEDIA = re.compile(r"image|video|audio|media|file|url|document|embed|pixel|waveform", re.IGNORECASE)
 
 
-def measure(messages: list[dict[str, Any]]) -> tuple[int, int]:
-    """(bytes of text, number of images). Refused (400) for anything that cannot be bounded or would be fetched."""
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What is in all messages together."""
+
+    text_bytes: int
+    images: int
+    # The part that holds the first of them, as an error names it; empty where there is none.
+    first_image: str
+
+
+def measure(messages: list[dict[str, Any]]) -> Measured:
+    """Refused (400) for anything that cannot be bounded or would be fetched."""
     size = images = parts = 0
+    first_image = ""
     for index, message in enumerate(messages):
         where = f"messages[{index}]"
         if not isinstance(message.get("role"), str) or not message["role"]:
@@ -38,25 +50,29 @@ def measure(messages: list[dict[str, Any]]) -> tuple[int, int]:
                 parts += len(value) if isinstance(value, list) else 0
                 if parts > MAX_PARTS:
                     refuse(f"{where}.content", f"'messages' must have at most {MAX_PARTS} parts of content together.")
-                text, found = _content(value, f"{where}.content")
+                text, pictured = _content(value, f"{where}.content")
                 size += text
-                images += found
+                images += sum(found for _, found in pictured)
+                if pictured and not first_image:
+                    first_image = pictured[0][0]
                 continue
             if value is not None and _MEDIA.search(name):
                 refuse(f"{where}.{name}", f"'{where}.{name}' is not supported; images stand in 'content'.")
             # Tool calls and the like: a template may print them as JSON.
             size += printed_bytes(value) if isinstance(value, dict | list) else value_bytes(value)
-    return size, images
+    return Measured(size, images, first_image)
 
 
-def _content(content: Any, where: str) -> tuple[int, int]:
+def _content(content: Any, where: str) -> tuple[int, list[tuple[str, int]]]:
+    """(bytes of text, the parts with images and how many each has)."""
     if content is None:
-        return 0, 0
+        return 0, []
     if isinstance(content, str):
-        return string_bytes(content), 0
+        return string_bytes(content), []
     if not isinstance(content, list):
         refuse(where, f"'{where}' must be a string or a list of parts.")
-    size = images = 0
+    size = 0
+    pictured: list[tuple[str, int]] = []
     for index, part in enumerate(content):
         place = f"{where}[{index}]"
         if isinstance(part, str):
@@ -66,8 +82,9 @@ def _content(content: Any, where: str) -> tuple[int, int]:
             refuse(place, f"'{place}' must be an object.")
         text, found = _part(part, place)
         size += text
-        images += found
-    return size, images
+        if found:
+            pictured.append((place, found))
+    return size, pictured
 
 
 def _part(part: dict[str, Any], place: str) -> tuple[int, int]:

@@ -46,6 +46,8 @@ class Place:
         )
         self._call: RouterCall[HoldPlaceResponse] = router.hold_place(message)
         self._closed = False
+        # Where it is, once it is had.
+        self.worker_id = ""
 
     async def wait(self) -> bool:
         """Wait for the place. False if it was closed meanwhile; Refused if there is none to be had."""
@@ -65,6 +67,7 @@ class Place:
             raise Refused(ROUTER_UNAVAILABLE)
         if answer.WhichOneof("outcome") == "failure":
             raise Refused(from_failure(answer.failure))
+        self.worker_id = answer.place.worker_id
         return not self._closed
 
     def close(self) -> None:

@@ -5,6 +5,7 @@ whether or not the worker said that it was over. Counts are cumulative: of the s
 """
 
 import json
+import re
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,11 +18,15 @@ from speedinfer.router.v1.frame_pb2 import (
 
 from services.common import json_members
 from services.router import usage
+from services.router.safe_text import PLAIN
 from services.router.transport.port import Chunk
 from services.router.usage import Usage
 
 # A worker that gave up says so in the place of a reason to finish.
-_FAILED = frozenset({"abort", "aborted", "cancelled", "canceled", "error", "failed", "timeout"})
+# Words of servers vary (`request_cancelled`, `internal_error`); none of those for a good end holds one of these.
+_FAILED = re.compile(r"abort|cancel|deadline|error|exception|fail|time[-_ ]?out|timed[-_ ]?out", re.IGNORECASE)
+# Characters of such a word that a client is shown: it may hold anything.
+MAX_SHOWN_REASON = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +158,8 @@ class Answer:
         """The verdict, once nothing more will come."""
         failed = next(filter(_gave_up, self._finished.values()), None)
         if failed is not None:
-            return Incomplete(FAILURE_REASON_UPSTREAM, f"the worker gave up (finish_reason {failed!r})")
+            shown = PLAIN(failed, MAX_SHOWN_REASON)
+            return Incomplete(FAILURE_REASON_UPSTREAM, f"the worker gave up (finish_reason {shown!r})")
         if not self._ended_well:
             return Incomplete(FAILURE_REASON_UPSTREAM, "the worker's answer ended before it was finished")
         if not self._has_usage:
@@ -190,7 +196,7 @@ class Answer:
 
 
 def _gave_up(reason: str) -> bool:
-    return reason.casefold() in _FAILED
+    return _FAILED.search(reason) is not None
 
 
 def _later(earlier: Usage | None, later: Usage) -> Usage:

@@ -8,6 +8,7 @@ import structlog
 from speedinfer.router.v1 import inference_pb2, inference_pb2_grpc, registry_pb2, registry_pb2_grpc
 
 from services.common import admin_token, ids, rpc
+from services.common.errors import ConfigurationError
 from services.common.handover import Listeners, Predecessor
 from services.common.settings import Settings
 from services.common.tasks import TaskSet
@@ -79,9 +80,16 @@ class Router:
         if predecessor is not None:
             await predecessor.dismiss()
             if metrics_listen:
-                self.metrics.serve(metrics_listen)
+                self._serve_metrics(metrics_listen)
         _log.info("listening", address=self._settings.router.listen, port=port, workers=len(self.registry))
         return port
+
+    def _serve_metrics(self, address: str) -> None:
+        """As a successor, for which there is no way back any more: without metrics where they cannot be had."""
+        try:
+            self.metrics.serve(address)
+        except (ConfigurationError, OSError) as error:
+            _log.error("metrics_not_served", address=address, error=str(error))
 
     def listeners(self) -> Listeners:
         """See handover.Service: none, since gRPC takes no sockets; a successor listens at the same port beside it."""
@@ -106,9 +114,12 @@ class Router:
 
     async def linger(self, stop: asyncio.Event) -> None:
         """See handover.Service."""
+        leaving = list(self._departure)
+        if not leaving:
+            return
         stopped = asyncio.ensure_future(stop.wait())
         try:
-            await asyncio.wait([stopped, *self._departure], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([stopped, *leaving], return_when=asyncio.FIRST_COMPLETED)
         finally:
             stopped.cancel()
 

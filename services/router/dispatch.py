@@ -139,6 +139,10 @@ class Request:
                 self._send(place.slot)
                 return True
             place.give_back()
+        elif (granted := self._granted_elsewhere(now)) is not None:
+            self._tried.append(granted.worker_id)
+            self._send(granted.take(now))
+            return True
         workers = dispatcher.registry.of_model(self._item.model)
         picked = pick(workers, self._needs, self._tried, now, dispatcher.chance)
         if isinstance(picked, NotPicked):
@@ -155,11 +159,25 @@ class Request:
         self._send(picked.worker.take(now))
         return True
 
+    def _granted_elsewhere(self, now: float) -> Worker | None:
+        """The worker of a place that another router gave, which this one succeeded: the request is not refused for want of
+        room, though the worker may so have one too many."""
+        worker_id = self._item.place_worker_id
+        if not worker_id or self._tried:
+            return None
+        worker = self._dispatcher.registry.get(worker_id)
+        if worker is None or not worker.is_serving or worker.rests_until(now) is not None:
+            return None
+        return worker if self._item.model in worker.registration.supported_models else None
+
     def _send(self, slot: Slot) -> None:
         self._attempts += 1
         dispatch = self._dispatch()
         self._attempt = Attempt(slot, dispatch, self._loop.time(), *self._deadline(slot.worker))
-        self._reading = Reading(slot.worker.transport.generate(dispatch), slot, self._dispatcher.readings)
+        transport = slot.worker.transport
+        self._reading = Reading(
+            transport.generate(dispatch), slot, self._dispatcher.readings, end_wait_s=transport.end_wait_s
+        )
 
     async def _step(self) -> list[frame_pb2.Frame]:
         """The frames of what became ready, at most one wait away. WorkerFailure if the attempt failed."""

@@ -15,6 +15,7 @@ from services.router.networks import EVERYWHERE, Networks
 _METADATA_NAMES = frozenset({"metadata", "metadata.google.internal", "metadata.goog", "instance-data"})
 # Readers of URLs differ about everything else: percent signs, zones, backslashes, characters that another host is made of.
 _NAME = re.compile(r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)*\.?")
+_BRACKETED = re.compile(r"\[[^\[\]]*\](?::\d*)?")
 MAX_NAME_LENGTH = 253
 
 
@@ -39,6 +40,8 @@ def check(url: str, networks: Networks = EVERYWHERE) -> SplitResult:
         raise EndpointError("it holds credentials; use runtime_config.headers or runtime_config.api_key")
     if "?" in url or "#" in url:
         raise EndpointError("it must have neither a query nor a fragment")
+    if "[" in parts.netloc and not _BRACKETED.fullmatch(parts.netloc):
+        raise EndpointError("something stands beside the brackets of its host")
     if parts.netloc.endswith(":"):
         raise EndpointError("it has a colon and no port")
     _check_host(parts.hostname, "[" in parts.netloc, networks)

@@ -3,8 +3,8 @@
 Some addresses are never a worker's: link-local, the clouds' metadata services, unspecified, multicast, broadcast. Beyond that
 an operator may name the networks that workers are in (`router.allowed_networks`); then every other address is refused.
 
-An IPv6 address that carries an IPv4 one (mapped, compatible, 6to4, NAT64, Teredo, ISATAP) leads to both, so both are judged,
-and the stricter word stands.
+An IPv6 address that carries an IPv4 one (mapped, compatible, 6to4, translated, Teredo, ISATAP) leads to both, so both are
+judged, and the stricter word stands.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,8 +20,9 @@ _METADATA = frozenset(
 # Linux takes every address of it that it takes at all for this machine.
 _THIS_NETWORK = ip_network("0.0.0.0/8")
 _BROADCAST = ip_address("255.255.255.255")
-# Both prefixes that are used for NAT64; of the second, the form with the IPv4 address at the end.
-_NAT64 = (IPv6Network("64:ff9b::/96"), IPv6Network("64:ff9b:1::/48"))
+# Both prefixes that are used for NAT64 (of the second, the form with the IPv4 address at the end), and the one of stateless
+# translation.
+_TRANSLATED = (IPv6Network("64:ff9b::/96"), IPv6Network("64:ff9b:1::/48"), IPv6Network("::ffff:0:0:0/96"))
 _COMPATIBLE = IPv6Network("::/96")
 # ::/96 has two addresses that are not IPv4 in disguise: unspecified and loopback.
 _FIRST_COMPATIBLE = 2
@@ -79,7 +80,7 @@ def _forms(address: Address) -> Iterator[Address]:
     if address.teredo is not None:
         yield from address.teredo
     is_compatible = address in _COMPATIBLE and number >= _FIRST_COMPATIBLE
-    if is_compatible or any(address in network for network in _NAT64) or number >> 32 & _LOW_32 in _ISATAP:
+    if is_compatible or any(address in network for network in _TRANSLATED) or number >> 32 & _LOW_32 in _ISATAP:
         yield IPv4Address(number & _LOW_32)
 
 

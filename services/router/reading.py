@@ -25,9 +25,11 @@ _EVENT_BYTES = 64
 class Reading:
     """The events of one answer, in batches."""
 
-    def __init__(self, events: AsyncIterator[Event], slot: Slot, tasks: TaskSet) -> None:
+    def __init__(self, events: AsyncIterator[Event], slot: Slot, tasks: TaskSet, *, end_wait_s: float = 0.0) -> None:
+        """`end_wait_s`: see port.Transport."""
         self._events = events
         self._slot = slot
+        self._end_wait_s = end_wait_s
         self._ready: list[Event] = []
         self._bytes = 0
         self._over = False
@@ -89,6 +91,8 @@ class Reading:
         if linger_s:
             self._slot.release()
             self._loop.call_later(linger_s, self._task.cancel)
+        elif self._end_wait_s:
+            self._loop.call_later(self._end_wait_s, self._task.cancel)
         else:
             self._task.cancel()
 

@@ -33,13 +33,17 @@ _CODE = re.compile(
     r"|\blib[\w+-][\w+.-]{0,100}\.so(?:\.\d{1,4}){0,4}\b(?:\s?\(\+0x[0-9a-f]{1,16}\))?"
     r"|(?<![\w.+-])" + _FILE + _LINE + _FUNCTION +
     r"|\blines?[:#]?\s{0,3}\d{1,6}\s{1,3}(?:of|in|at)\s{1,3}(?:file\s{1,3})?[\"']?" + _FILE + r"\b"
+    # A function and its line.
+    r"|(?<![\w:~.])\w[\w:~.]{0,200}\([^()\n]{0,200}\)[,:]?\s{1,3}(?:(?:at|on)\s{1,3})?line\s{1,3}\d{1,6}\b"
     # Below a package that runtimes are made of.
     r"|(?<![\w./-])(?:vllm|sglang|tensorrt_llm|torch|transformers|tritonserver|uvicorn|starlette|fastapi|pydantic(?:_core)?)"
     r"(?:/[\w+-][\w.+-]{0,100}){1,20}" + _ENDING + r"\b"
     # Their modules and namespaces.
     r"|(?<![\w./:-])(?:vllm|sglang|tensorrt_llm|torch|transformers|tritonserver|uvicorn|starlette|fastapi)(?:\.\w{1,80}){2,12}"
     r"|(?<![\w:])(?:tensorrt_llm|nvinfer1|torch|c10|triton)(?:::[\w~]{1,80}){2,12}(?:\([^()\n]{0,200}\))?"
-    r"|\b(?:pid|tid|process id|thread id)[ :=#]{0,3}\d{1,10}\b",
+    r"|\b(?:pid|tid|process id|thread id)[ :=#]{0,3}\d{1,10}\b"
+    # "To process 12 images" is nobody's process.
+    r"|\bprocess\s{1,3}\d{1,10}(?=\s{1,3}(?:has|had|is|was|exited|died|crashed|failed|finished|received|terminated|uses)\b)",
     re.IGNORECASE,
 )  # fmt: skip
 

@@ -25,8 +25,19 @@ _PLACE = re.compile(
     r"\b[a-z][a-z0-9+.-]{0,30}://\S+"
     # gRPC's ways to name a place.
     r"|\b(?:unix(?:-abstract)?|vsock|ipv[46]|dns|ipc|inproc|file):(?=[\w/@\[.])[^\s\"',;)]+"
+    # The same with their signs escaped; a model's name has one stroke.
+    r"|\b[a-z][a-z0-9+.-]{0,30}%3a(?:%2f){2}\S+|(?<!\w)(?:%(?:25){0,3}2f[\w.+@-]{1,100}){2,30}"
+    # Users of a system, and their numbers.
+    r"|\be?[ug]id[=:]\s?\d{1,10}(?:\([\w.-]{1,64}\))?|\bgroups=\d{1,10}\([\w.-]{1,64}\)(?:,\d{1,10}\([\w.-]{1,64}\)){0,30}"
+    r"|\b(?:user|username|login)(?:[=:]\s{0,3}|\s{1,3})[\"']?(?:root|ubuntu|nobody|daemon|jenkins|www-data|triton-server|ec2-user)\b"
+    # An address as one number.
+    r"|(?<![\w.:/-])\d{8,10}:\d{2,5}(?![\w:]|\.\d)"
+    + REST
+    +
     # A user's name and password before a host.
-    r"|\b[\w.+-]{1,64}:[^\s@/:\"']{1,128}@[\w.-]{1,253}(?::\d{1,5})?" + REST +
+    r"|\b[\w.+-]{1,64}:[^\s@/:\"']{1,128}@[\w.-]{1,253}(?::\d{1,5})?"
+    + REST
+    +
     # Windows' paths, also with their backslashes doubled, and its shares.
     r"|(?<![a-z0-9])[a-z]:(?:\\{1,2}|/)(?:[^\\/\n\"'<>|:*?]{1,100}(?:\\{1,2}|/)){0,20}[^\s\\/\"'<>|:*?,;)]{0,100}"
     r"|(?<!\\)\\{2,4}[a-z0-9][\w.$-]{0,62}\\{1,2}[^\s\"',;)]+"

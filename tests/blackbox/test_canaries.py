@@ -136,7 +136,7 @@ BAD: list[dict[str, Any]] = [
 NOTED = {
     "fails-mid-stream": ("router", "attempt_failed"),
     "counts-oddly": ("router", "usage_inconsistent"),
-    "quarantined": ("edge", "settlement_quarantined"),
+    "quarantined": ("edge", "settlement_refused"),
 }
 
 

@@ -80,6 +80,24 @@ async def test_a_successor_that_fails_before_it_is_ready_changes_nothing(rolling
         assert "connection" not in answer.headers
 
 
+async def test_a_successor_of_billing_that_could_not_open_its_ledger_changes_nothing(rolling: Product) -> None:
+    wrong = {"SPEEDINFER_BILLING__DATABASE": "sqlite:////tmp"}
+    done = await asyncio.to_thread(lambda: rolling.run("billing", "--take-over", settings=wrong))
+    assert done.code == 1
+    assert "billing.database: /tmp cannot be taken over" in done.err
+    async with customer_of(rolling, rolling.account("10")) as customer:
+        assert (await customer.http.post(PATH, json=BODY)).status_code == 200
+
+
+async def test_without_streams_an_old_router_ends_at_once(rolling: Product, upstream: Upstream) -> None:
+    upstream.plays(QUICK)
+    async with customer_of(rolling, rolling.account("10")) as customer:
+        assert (await customer.http.post(PATH, json=BODY)).status_code == 200
+    old = await asyncio.to_thread(rolling.succeed, "router")
+    assert await until_async(lambda: old.poll() is not None, "the old router has ended")
+    assert old.returncode == 0, rolling.tail("router")
+
+
 def kept_connection(customer: Customer) -> httpx.AsyncClient:
     """A client that keeps its one connection for longer than a succession takes."""
     return httpx.AsyncClient(

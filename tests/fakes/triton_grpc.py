@@ -20,6 +20,9 @@ class FakeTritonGrpc(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ig
         self.host, self.port, self._tls = host, port, tls
         self.calls = 0
         self.go = asyncio.Event()
+        # What the first response of a stream is: an error with this text, or an answer. And how each stream came to its end.
+        self.error = ""
+        self.ends: list[str] = []
 
     async def __aenter__(self) -> "FakeTritonGrpc":
         self._server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
@@ -49,6 +52,12 @@ class FakeTritonGrpc(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ig
 
     async def ModelStreamInfer(self, _requests: Any, _context: Any) -> Any:
         """One response at once, another when `go` is set."""
-        yield _pb.ModelStreamInferResponse(infer_response=_pb.ModelInferResponse(id="first"))
-        await self.go.wait()
+        first = _pb.ModelInferResponse(id="" if self.error else "first")
+        yield _pb.ModelStreamInferResponse(error_message=self.error, infer_response=first)
+        try:
+            await self.go.wait()
+            self.ends.append("by itself")
+        except asyncio.CancelledError:
+            self.ends.append("cancelled")
+            raise
         yield _pb.ModelStreamInferResponse(infer_response=_pb.ModelInferResponse(id="last"))

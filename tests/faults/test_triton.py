@@ -135,6 +135,77 @@ async def test_t4_an_error_first_is_an_http_error(
     scene.assert_unpaid(customer)
 
 
+@BOTH
+@pytest.mark.parametrize("model", ["stock_ensemble", "stock_ensemble_unary"])
+@pytest.mark.parametrize("code", ["INTERNAL", "INVALID_ARG"])
+async def test_t4_a_prompt_that_is_too_long_is_told_in_the_models_words_whoever_set_the_limit(
+    scene: TritonScene, customer: Customer, protocol: str, model: str, code: str
+) -> None:
+    # The model demands a limit, so asking once more without ours would only lose its words.
+    scene.register(model, protocol=protocol)
+    words = "Prompt length (5000) exceeds maximum input length (4096)."
+    for whole in (False, True):
+        for limit in (None, 8):
+            seen = await scene.ask(customer, play({"error": [code, words]}), whole=whole, max_tokens=limit)
+            error = error_of(seen)
+            assert (seen.status, error["message"], error["param"]) == (400, words, None)
+            assert (error["type"], error["code"]) == ("invalid_request_error", "context_length_exceeded")
+    scene.assert_unpaid(customer)
+    assert scene.product.worker("triton-1")["circuit"] == "closed"
+
+
+@BOTH
+@pytest.mark.parametrize("model", ["stock_ensemble", "stock_ensemble_unary"])
+async def test_t4_an_error_of_any_length_is_told_by_its_beginning(
+    scene: TritonScene, customer: Customer, protocol: str, model: str
+) -> None:
+    scene.register(model, protocol=protocol)
+    for filling in ("x", "one two\n", 'a "quoted" \\ \u00e9 '):
+        words = "temperature must be at most 2, got " + filling * (100_000 // len(filling))
+        for whole in (False, True):
+            seen = await scene.ask(customer, play({"error": ["INVALID_ARG", words]}), whole=whole)
+            error = error_of(seen)
+            assert (seen.status, error["type"]) == (400, "invalid_request_error")
+            assert error["message"] == " ".join(words.split())[:500].strip()
+    if (model, protocol) == ("stock_ensemble_unary", "grpc"):
+        # It comes in the trailers, whose bound must not look like a server without room.
+        seen = await scene.ask(customer, play({"error": ["INVALID_ARG", "x" * 1_100_000]}))
+        assert (seen.status, error_of(seen)["code"]) == (502, "upstream_error")
+    scene.assert_unpaid(customer)
+
+
+@BOTH
+async def test_t4_streams_that_fail_at_once_leave_the_server_alive(
+    scene: TritonScene, customer: Customer, protocol: str
+) -> None:
+    scene.register("stock_ensemble", protocol=protocol)
+    # The client's fault, which no circuit breaker counts.
+    failing = play({"error": ["INVALID_ARG", "temperature must be at most 2, got 9"]})
+    for _ in range(3):
+        seen = await asyncio.gather(*(scene.ask(customer, failing, whole=bool(number % 2)) for number in range(6)))
+        assert [each.status for each in seen] == [400] * 6
+    for odd in ({"error": ["INTERNAL", ""]}, {"text": "x", "out": [1] * 70_000}, {"text": "x", "more": ["y"]}):
+        scene.register("stock_ensemble", protocol=protocol)
+        seen = await asyncio.gather(*(scene.ask(customer, play(odd), whole=bool(number % 2)) for number in range(4)))
+        assert [each.status for each in seen] == [502] * 4
+    scene.register("stock_ensemble", protocol=protocol)
+    assert text_of(await scene.ask(customer, "one two three", max_tokens=2)) == "tok0 tok1"
+    scene.assert_paid_so_far(customer, 3, 2)
+
+
+async def test_a_picture_is_refused_by_the_name_of_its_part(scene: TritonScene, customer: Customer) -> None:
+    scene.register("stock_ensemble")
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
+    said = {"role": "user", "content": [{"type": "text", "text": "What is this?"}, picture]}
+    body = {"model": MODEL, "messages": [{"role": "system", "content": "Be brief."}, said], "max_tokens": 2}
+    async with scene.client(customer) as http:
+        answer = await http.post("/chat/completions", json=body)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["param"]) == (400, "messages[1].content[1]")
+    assert error["message"] == f"'messages[1].content[1]' is not supported by the workers of the model '{MODEL}'."
+    scene.assert_unpaid(customer)
+
+
 async def test_t5_leaving_a_stream_stops_the_model_and_what_was_counted_is_paid(
     scene: TritonScene, customer: Customer, cancelled: Cancelled
 ) -> None:

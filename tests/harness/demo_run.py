@@ -17,6 +17,8 @@ class DemoRun:
     def __init__(self, product: Product, *, demo: bool) -> None:
         self._product = product
         self._file = product.folder / "run.out"
+        # It shows the demo's key.
+        self._file.touch(0o600)
         # As from a shell: not under make, whose recipes end with it.
         self._environment = {name: value for name, value in product.environment.items() if name != "MAKELEVEL"}
         self._environment |= {"DEMO": "1" if demo else "0"}

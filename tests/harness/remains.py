@@ -15,11 +15,13 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from tests.harness import canaries
-from tests.harness.canaries import ADMIN_TOKEN, CREDENTIAL, IDEMPOTENCY_KEY, Canaries
+from tests.harness.canaries import ADMIN_TOKEN, CREDENTIAL, IDEMPOTENCY_KEY, KEY, Canaries
 
 SCRAPE_S = 5.0
 # Kind -> where it may be, below the product's folder; for the ledger, `table.column`.
 ALLOWED: Mapping[str, tuple[str, ...]] = {
+    # `make run` shows its demo's key to whoever started it, and again at the next start.
+    KEY: ("*/demo.json", "/run.out"),
     ADMIN_TOKEN: ("*/admin_token",),
     CREDENTIAL: ("*/registry.json", "*/.registry.json.*"),
     # The ledger must know a repeated request again: by its key, and by its content, of which the key is a part.

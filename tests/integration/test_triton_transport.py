@@ -13,12 +13,17 @@ from speedinfer.router.v1 import frame_pb2
 
 from demo.triton_worker import TritonServer
 from services.common.settings import RouterLimits
+from services.common.tasks import TaskSet
+from services.router.reading import Reading
 from services.router.transport.port import Accepted, Activity, Chunk, Dispatch, Done, Event, WorkerFailure
 from services.router.transport.triton import TritonTransport
 from services.router.transport.triton_config import TritonConfig
 from services.router.usage import Usage
+from services.router.worker import Slot
 from tests.harness.ports import free_port
+from tests.harness.router_worker import worker_of
 from tests.harness.until import until_async
+from tests.triton_models.play import prompt as play
 
 pytest_plugins = ["tests.integration.triton_server"]
 pytestmark = pytest.mark.real
@@ -27,6 +32,8 @@ MODEL = "acme/model-1"
 CHAT = operation_pb2.OPERATION_CHAT_COMPLETION
 TEXT = operation_pb2.OPERATION_COMPLETION
 NAMED = {"prompt_tokens_output_name": "prompt_tokens", "completion_tokens_output_name": "completion_tokens"}
+# Enough to meet the end of a stream with a cancel, if there is one.
+SURVIVED_ERRORS, SURVIVED_ODDITIES = 600, 60
 Cancelled = Callable[[str], dict[str, int]]
 # The models that answer as they should, each with what its registration must say.
 GOOD: list[tuple[str, dict[str, Any]]] = [
@@ -209,6 +216,57 @@ async def test_the_server_survives_many_errors_and_cancels_at_once(triton: Trito
         )
         assert [type(failure) for failure in failures] == [WorkerFailure] * 30 + [type(None)] * 30
         assert text(await answer(endless, dispatch(limit=2))) == "tok0 tok1"
+
+
+@pytest.mark.parametrize("protocol", ["grpc", "http"])
+@pytest.mark.parametrize(
+    ("first", "message"),
+    [
+        pytest.param({"error": ["INTERNAL", "KV cache is too small for this batch"]}, "the worker failed", id="error"),
+        pytest.param({"error": ["INTERNAL", ""]}, "the worker failed", id="wordless"),
+        pytest.param({"text": "x", "out": [1] * 70_000}, "the worker's answer cannot be read", id="unreadable"),
+        pytest.param({"text": "x", "more": ["y"]}, "the worker's answer cannot be read", id="two-texts"),
+    ],
+)
+async def test_the_server_survives_streams_that_fail_at_once(
+    triton: TritonServer, protocol: str, first: dict[str, Any], message: str
+) -> None:
+    # Where each is cancelled at once, a cancel that meets the end of one kills the server.
+    each = SURVIVED_ERRORS if "error" in first else SURVIVED_ODDITIES
+    prompt, at_once = play(first), asyncio.Semaphore(24)
+
+    async def fail(made: TritonTransport, number: int) -> str:
+        async with at_once:
+            with pytest.raises(WorkerFailure) as caught:
+                await answer(made, dispatch(prompt, request_id=f"failing{number}", stream=bool(number % 2)))
+            return caught.value.message
+
+    async with transport(triton, "stock_ensemble", protocol=protocol) as made:
+        assert (await made.check()).error == ""
+        failures = await asyncio.gather(*(fail(made, number) for number in range(each)))
+        assert set(failures) == {message}
+        assert text(await answer(made, dispatch(limit=2))) == "tok0 tok1"
+
+
+async def test_the_server_survives_clients_that_leave_at_the_end(triton: TritonServer) -> None:
+    prompt, at_once, tasks = play({"text": "a"}, {"text": "b"}), asyncio.Semaphore(24), TaskSet()
+
+    async def leave(made: TritonTransport, slot: Slot, number: int) -> None:
+        async with at_once:
+            asked = dispatch(prompt, request_id=f"leaving{number}")
+            reading = Reading(made.generate(asked), slot, tasks, end_wait_s=made.end_wait_s)
+            seen: list[Event] = []
+            while text(seen) != "ab":
+                assert await reading.wait(asyncio.get_running_loop().time() + 30)
+                seen += reading.take()
+            reading.leave()
+
+    async with transport(triton, "stock_ensemble") as made:
+        await made.check()
+        worker = worker_of(made)
+        await asyncio.gather(*(leave(made, worker.take(0.0), number) for number in range(SURVIVED_ERRORS)))
+        await until_async(lambda: worker.in_flight == 0, "every stream has ended")
+        assert text(await answer(made, dispatch(limit=2))) == "tok0 tok1"
 
 
 @pytest.mark.parametrize("protocol", ["grpc", "http"])

@@ -1,16 +1,15 @@
-"""Operators' mutations of accounts: open, credit, adjust. Pure."""
+"""Operators' mutations of accounts: open, credit, adjust, limit. Pure."""
 
 from google.protobuf.message import Message
-from google.type import money_pb2
 from speedinfer.billing.v1 import account_pb2 as pb
 
 from services.billing import ledger, messages
 from services.billing.books import Books
 from services.billing.ledger import Account, Kind
+from services.billing.operations.allowance import amount, read_account_limits
 from services.billing.operations.mutation import Mutation, Refused, invalid, not_found
 from services.billing.rules import Rules
 from services.billing.store.port import Names
-from services.common.money import MoneyError, from_money
 
 MAX_NAME_CHARS = 200
 MAX_NOTE_CHARS = 1_000
@@ -38,6 +37,7 @@ class CreateAccount(Mutation):
         if credit_nanos < 0:
             raise invalid("credit", "credit cannot be negative")
         account = Account(self._account_id, self.item.name, books.now_ms)
+        account.limits, account.credit_limit_nanos = read_account_limits(self.item.limits, account)
         books.add_account(account)
         entry_id = ""
         if credit_nanos:
@@ -98,20 +98,33 @@ class PostAdjustment(Mutation):
         return self.done(account=messages.account(account), entry_id=entry_id)
 
 
+class SetAccountLimits(Mutation):
+    """One item of SetAccountLimitsRequest. Open holds stay, and so does what was counted."""
+
+    kind = "set_account_limits"
+    answer_type = pb.AccountResult
+
+    def needs(self) -> Names:
+        """See Mutation."""
+        return Names(accounts={self.item.account_id})
+
+    def perform(self, books: Books) -> Message:
+        """See Mutation."""
+        account = existing(books, self.item.account_id)
+        if not self.item.limits.ListFields() and not self.item.remove:
+            raise invalid("limits", "no limit is named")
+        limits = read_account_limits(self.item.limits, account, self.item.remove)
+        account.limits, account.credit_limit_nanos = limits
+        books.limit_account(account)
+        return self.done(account=messages.account(account))
+
+
 def existing(books: Books, account_id: str) -> Account:
     """A customer's account, or Refused."""
     account = books.account(account_id)
     if account is None:
         raise not_found("account_id", f"there is no account {account_id}")
     return account
-
-
-def amount(money: money_pb2.Money, field: str) -> int:
-    """Nano-USD of an amount, or Refused."""
-    try:
-        return from_money(money)
-    except MoneyError as error:
-        raise invalid(field, str(error)) from None
 
 
 def _text(text: str, field: str) -> str:

@@ -1,15 +1,18 @@
 """Operators' mutation of prices: add a version. Pure. A version is never changed, and none applies to the past."""
 
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from google.protobuf.message import Message
+from speedinfer.billing.v1 import account_pb2
 from speedinfer.billing.v1 import price_pb2 as pb
 
 from services.billing import messages
 from services.billing.books import Books
 from services.billing.hold import MAX_MODEL_CHARS
-from services.billing.operations.account import amount, existing
+from services.billing.operations.account import existing
+from services.billing.operations.allowance import amount
 from services.billing.operations.mutation import Mutation, invalid
 from services.billing.price import Bounds, PriceVersion, Tier, check_tiers
 from services.billing.store.port import Names
@@ -55,6 +58,40 @@ class SetPrice(Mutation):
         if wanted is None or wanted < now_ms - SKEW_MS:
             raise invalid("effective_from", "a price cannot be set in the past")
         return max(wanted, now_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class SetPriceList:
+    """A SetPricesRequest that is done as a whole: every item that is wrong is named, and then none is added."""
+
+    items: Sequence[SetPrice]
+
+    def names(self) -> Names:
+        """See Operation."""
+        names = Names()
+        for item in self.items:
+            names.add(item.names())
+        return names
+
+    def apply(self, books: Books) -> pb.SetPricesResponse:
+        """See Operation."""
+        before = {one.item.operation_id for one in self.items if books.operation(one.item.operation_id)}
+        mark = books.mark_prices()
+        results: list[Any] = [one.apply(books) for one in self.items]
+        if any(result.status != account_pb2.MUTATION_STATUS_DONE for result in results):
+            books.undo_prices(mark)
+            results = [
+                result
+                # What an earlier call did stands.
+                if result.status != account_pb2.MUTATION_STATUS_DONE or result.operation_id in before
+                else pb.PriceResult(
+                    operation_id=result.operation_id,
+                    status=account_pb2.MUTATION_STATUS_NOT_DONE,
+                    message="another price of the list was refused",
+                )
+                for result in results
+            ]
+        return pb.SetPricesResponse(results=results)
 
 
 def _tiers(item: pb.SetPriceItem) -> tuple[Tier, ...]:

@@ -1,7 +1,8 @@
 """Reserve: judge key, model, limits and balance in one step, and set the hold aside. Pure.
 
-The reasons for a refusal are looked at in the order of RefusalReason, and a refusal stores nothing. An account whose balance
-is negative holds nothing at all, not even for free.
+The reasons for a refusal are looked at in the order of RefusalReason, and a refusal stores nothing; of one reason, the key's
+side is looked at before the account's. An account whose balance
+is below its credit limit (zero where it is prepaid) holds nothing at all, not even for free.
 """
 
 from dataclasses import dataclass
@@ -67,8 +68,13 @@ class Reserve:
         assert account is not None, "a key has an account"
         if account.closed_at_ms is not None:
             return self._refuse(pb.REFUSAL_REASON_ACCOUNT_CLOSED, "the account is closed")
-        if not key.may_use(item.model):
-            return self._refuse(pb.REFUSAL_REASON_MODEL_NOT_ALLOWED, f"the key may not use the model {item.model}")
+        if account.limits.ended(books.now_ms):
+            return self._refuse(pb.REFUSAL_REASON_ACCOUNT_CLOSED, "the account's end is reached")
+        for whose, allowed in (("key", key.limits), ("account", account.limits)):
+            if not allowed.allow(item.model):
+                return self._refuse(
+                    pb.REFUSAL_REASON_MODEL_NOT_ALLOWED, f"the {whose} may not use the model {item.model}"
+                )
         price = books.price_now(item.model, account.account_id)
         if price is None:
             return self._refuse(pb.REFUSAL_REASON_MODEL_NOT_PRICED, f"the model {item.model} has no price in effect")
@@ -78,16 +84,18 @@ class Reserve:
             return self._refuse(pb.REFUSAL_REASON_INVALID, "the model takes no images", field="prompt.images")
         if item.idempotency_key and (bearer := books.bearer(account.account_id, item.idempotency_key)):
             return self._duplicate(*bearer)
-        refused = self._limited(books, key, bound) or self._unaffordable(books, key, account, bound.hold_nanos)
+        refused = self._limited(books, key, account, bound) or self._unaffordable(books, key, account, bound.hold_nanos)
         return refused or self._hold(books, key, account, price, bound)
 
-    def _limited(self, books: Books, key: Key, bound: hold.Bound) -> pb.ReserveResult | None:
-        allowed = key.limits
-        if not allowed.counted and allowed.concurrency is None:
-            return None
-        counters = books.counters(key)
-        open_holds = books.open_holds(key.key_id) if allowed.concurrency is not None else 0
-        reached = limits.judge(allowed, counters, open_holds, bound.limit_tokens, bound.hold_nanos, books.now_ms)
+    def _limited(self, books: Books, key: Key, account: Account, bound: hold.Bound) -> pb.ReserveResult | None:
+        asked = (bound.limit_tokens, bound.hold_nanos, books.now_ms)
+        reached = None
+        if key.limits.counted or key.limits.concurrency is not None:
+            open_holds = books.open_holds(key) if key.limits.concurrency is not None else 0
+            reached = limits.judge(key.limits, books.counters(key), open_holds, *asked)
+        if reached is None:
+            account.counters.roll(books.now_ms)
+            reached = limits.judge(account.limits, account.counters, account.open_holds, *asked, "account")
         if reached is None:
             return None
         result = self._refuse(pb.REFUSAL_REASON_LIMIT, reached.message)
@@ -97,9 +105,9 @@ class Reserve:
         return result
 
     def _unaffordable(self, books: Books, key: Key, account: Account, hold_nanos: int) -> pb.ReserveResult | None:
-        if hold_nanos <= account.available_nanos and account.balance_nanos >= 0:
+        if hold_nanos <= account.available_nanos and account.credit_nanos >= 0:
             return None
-        if account.balance_nanos >= hold_nanos:
+        if account.credit_nanos >= hold_nanos:
             result = self._refuse(
                 pb.REFUSAL_REASON_HOLDS_IN_FLIGHT, "the account's credit is set aside for its own open requests"
             )
@@ -137,6 +145,8 @@ class Reserve:
             counters = books.counters(key)
             counters.count(bound.limit_tokens, bound.hold_nanos)
             books.keep_counters(key, counters)
+        account.counters.roll(books.now_ms)
+        account.counters.count(bound.limit_tokens, bound.hold_nanos)
         books.hold(reservation, account, books.leases.granted(books.monotonic_ms, life_ms))
         return self._answer(books, reservation)
 
@@ -151,16 +161,23 @@ class Reserve:
         return result
 
     def _add_limits(self, result: pb.ReserveResult, books: Books, key: Key) -> None:
-        requests, tokens = key.limits.requests_per_minute, key.limits.tokens_per_minute
+        """Of the key's limits and the account's the tighter: the one that the next request would meet."""
+        account = books.account(key.account_id)
+        assert account is not None, "a key has an account"
+        account.counters.roll(books.now_ms)
+        own, common = key.limits, account.limits
+        mine = books.counters(key).minute if own.counted else limits.Window()
+        ours = account.counters.minute
+        requests = limits.tighter((own.requests_per_minute, mine.requests), (common.requests_per_minute, ours.requests))
+        tokens = limits.tighter((own.tokens_per_minute, mine.tokens), (common.tokens_per_minute, ours.tokens))
         if requests is None and tokens is None:
             return
-        used = books.counters(key).minute
         result.limits.CopyFrom(
             pb.LimitState(
-                requests_limit=requests,
-                requests_remaining=max(requests - used.requests, 0) if requests is not None else 0,
-                tokens_limit=tokens,
-                tokens_remaining=max(tokens - used.tokens, 0) if tokens is not None else 0,
+                requests_limit=requests[0] if requests else None,
+                requests_remaining=requests[1] if requests else 0,
+                tokens_limit=tokens[0] if tokens else None,
+                tokens_remaining=tokens[1] if tokens else 0,
                 reset_ms=limits.minute_rest_ms(books.now_ms),
             )
         )

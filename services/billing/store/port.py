@@ -99,6 +99,8 @@ class Changes:
 
     new_accounts: dict[str, Account] = field(default_factory=dict)
     changed_accounts: dict[str, Account] = field(default_factory=dict)
+    # Those whose limits an operator changed.
+    limited_accounts: dict[str, Account] = field(default_factory=dict)
     new_reservations: dict[str, Reservation] = field(default_factory=dict)
     changed_reservations: dict[str, Reservation] = field(default_factory=dict)
     new_keys: dict[str, Key] = field(default_factory=dict)
@@ -136,10 +138,10 @@ class Session(Protocol):
         """A version that exists."""
 
     def counters(self, key_id: str) -> Counters:
-        """The key's counters; zero where it has none yet."""
+        """The counters of the line that the key is the first of; zero where it has none yet."""
 
     def open_holds(self, key_id: str) -> int:
-        """How many holds of the key are open."""
+        """How many holds of the line that the key is the first of are open."""
 
     def renewals(self, reservation_ids: Iterable[str]) -> dict[str, int]:
         """How often each hold was renewed at processes that do not sweep; those that never were may be left out."""
@@ -191,6 +193,9 @@ class Reader(Protocol):
 
     def account(self, account_id: str) -> Account | None:
         """One customer's account."""
+
+    def accounts_of(self, account_ids: Sequence[str]) -> dict[str, Account]:
+        """Customers' accounts by id."""
 
     def accounts(self, after: str, at_most: int) -> list[Account]:
         """Customers' accounts with ids greater than `after`, in order."""

@@ -62,7 +62,7 @@ class PostgresqlSession(SqlSession):
             {one.account_id for one in keys.values()}
             | {one.account_id for one in reservations.values() if one.account_id is not None}
         )
-        self._load_counters({one.key_id for one in keys.values() if one.limits.counted})
+        self._load_counters({one.line_id for one in keys.values() if one.limits.counted})
         return Loaded(reservations, self._operations(names.operations), keys, dict(self._accounts))
 
     def counters(self, key_id: str) -> Counters:

@@ -15,7 +15,7 @@ Statement = tuple[str, Sequence[list[Any]]]
 
 # Columns that are not numbers.
 _WORDS = (
-    "account_id, name, key_id, models, replaces_key_id, version, model, tiers, bounds, reservation_id, price_version, "
+    "account_id, name, key_id, models, replaces_key_id, first_key_id, replaced_by_key_id, version, model, tiers, bounds, reservation_id, price_version, "
     "idempotency_key, worker_id, cause, operation_id, kind, request_id, note, period"
 )
 _TEXT = frozenset(_WORDS.split(", "))
@@ -35,21 +35,21 @@ def statements(changes: Changes) -> Iterator[Statement]:
     """Everything, in an order that is always the same."""
     accounts = [rows.account_row(one) for one in changes.new_accounts.values()]
     yield from _insert("account", rows.ACCOUNT, accounts, more=", 'customer'", into=", kind")
-    yield from _update(
-        "account",
-        "balance_nanos, held_nanos, open_holds, entries, closed_at_ms",
-        "account_id",
-        (
-            (one.balance_nanos, one.held_nanos, one.open_holds, one.entries, one.closed_at_ms, one.account_id)
-            for one in changes.changed_accounts.values()
-        ),
-    )
+    changed = changes.changed_accounts.values()
+    figures = ((*rows.account_figures(one), one.account_id) for one in changed)
+    yield from _update("account", rows.ACCOUNT_FIGURES, "account_id", figures)
+    limited = changes.limited_accounts.values()
+    limits = ((*rows.account_limits(one), one.account_id) for one in limited)
+    yield from _update("account", rows.ACCOUNT_LIMITS, "account_id", limits)
     yield from _insert("api_key", rows.KEY, map(rows.key_row, changes.new_keys.values()))
     yield from _update(
         "api_key",
-        "revoked_at_ms, expires_at_ms",
+        "revoked_at_ms, expires_at_ms, replaced_by_key_id",
         "key_id",
-        ((one.revoked_at_ms, one.limits.expires_at_ms, one.key_id) for one in changes.changed_keys.values()),
+        (
+            (one.revoked_at_ms, one.limits.expires_at_ms, one.replaced_by_key_id, one.key_id)
+            for one in changes.changed_keys.values()
+        ),
     )
     yield from _insert("price_version", rows.PRICE, map(rows.price_row, changes.prices), in_order=True)
     # Before new ones: what this batch closed frees its idempotency key for what it opens.

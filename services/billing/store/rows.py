@@ -7,7 +7,7 @@ from typing import Any
 
 from services.billing.key import Key
 from services.billing.ledger import Account, Charge
-from services.billing.limits import Limits
+from services.billing.limits import NO_LIMITS, Counters, Limits, Window
 from services.billing.price import Bounds, PriceVersion, Tier
 from services.billing.reservation import Reservation, State
 from services.billing.store.port import NewTransaction
@@ -15,10 +15,24 @@ from services.billing.usage import Counts
 
 Row = Sequence[Any]
 
-ACCOUNT = "account_id, name, created_at_ms, balance_nanos, held_nanos, open_holds, entries, closed_at_ms"
+ACCOUNT = (
+    "account_id, name, created_at_ms, balance_nanos, held_nanos, open_holds, entries, closed_at_ms, requests_per_minute, "
+    "tokens_per_minute, concurrency, models, expires_at_ms, daily_spend_nanos, monthly_spend_nanos, credit_limit_nanos, "
+    "minute_start_ms, minute_requests, minute_tokens, day_start_ms, day_spend_nanos, month_start_ms, month_spend_nanos"
+)
+# What holds and charges change, and what operators do.
+ACCOUNT_FIGURES = (
+    "balance_nanos, held_nanos, open_holds, entries, closed_at_ms, minute_start_ms, minute_requests, minute_tokens, "
+    "day_start_ms, day_spend_nanos, month_start_ms, month_spend_nanos"
+)
+ACCOUNT_LIMITS = (
+    "requests_per_minute, tokens_per_minute, concurrency, models, expires_at_ms, daily_spend_nanos, monthly_spend_nanos, "
+    "credit_limit_nanos"
+)
+_NO_LIMITS = (None, None, None, "[]", None, None, None)
 KEY = (
     "key_id, account_id, name, sha256, requests_per_minute, tokens_per_minute, concurrency, models, expires_at_ms, "
-    "daily_spend_nanos, monthly_spend_nanos, created_at_ms, revoked_at_ms, replaces_key_id"
+    "daily_spend_nanos, monthly_spend_nanos, created_at_ms, revoked_at_ms, replaces_key_id, first_key_id, replaced_by_key_id"
 )
 PRICE = "version, model, account_id, effective_from_ms, created_at_ms, tiers, bounds"
 RESERVATION = (
@@ -30,6 +44,11 @@ CHARGE = (
     "reservation_id, account_id, key_id, model, operation, price_version, prompt_tokens, cached_prompt_tokens, "
     "completion_tokens, worker_id, attempts, ending, hold_nanos, amount_nanos"
 )
+
+
+def assignments(columns: str) -> str:
+    """A question mark for each column of an UPDATE."""
+    return ", ".join(f"{name.strip()} = ?" for name in columns.split(","))
 
 
 def marks(columns: str) -> str:
@@ -44,27 +63,74 @@ def prefixed(table: str, columns: str) -> str:
 
 def account(row: Row) -> Account:
     """An account."""
-    return Account(*row)
+    counters = Counters(
+        minute=Window(row[16], requests=row[17], tokens=row[18]),
+        day=Window(row[19], spend_nanos=row[20]),
+        month=Window(row[21], spend_nanos=row[22]),
+    )
+    limits = NO_LIMITS
+    if row[8:15] != _NO_LIMITS:
+        limits = Limits(row[8], row[9], row[10], tuple(json.loads(row[11])), *row[12:15])
+    return Account(
+        account_id=row[0],
+        name=row[1],
+        created_at_ms=row[2],
+        balance_nanos=row[3],
+        held_nanos=row[4],
+        open_holds=row[5],
+        entries=row[6],
+        closed_at_ms=row[7],
+        limits=limits,
+        credit_limit_nanos=row[15],
+        counters=counters,
+    )
 
 
 def account_row(one: Account) -> Row:
     """Its columns."""
+    figures = account_figures(one)
+    head = (one.account_id, one.name, one.created_at_ms)
+    return (*head, *figures[:5], *account_limits(one), *figures[5:])
+
+
+def account_figures(one: Account) -> Row:
+    """Its projections, and of its counters those that limits are compared with."""
+    minute, day, month = one.counters.minute, one.counters.day, one.counters.month
     return (
-        one.account_id,
-        one.name,
-        one.created_at_ms,
         one.balance_nanos,
         one.held_nanos,
         one.open_holds,
         one.entries,
         one.closed_at_ms,
+        minute.start_ms,
+        minute.requests,
+        minute.tokens,
+        day.start_ms,
+        day.spend_nanos,
+        month.start_ms,
+        month.spend_nanos,
+    )
+
+
+def account_limits(one: Account) -> Row:
+    """What it may do."""
+    limits = one.limits
+    return (
+        limits.requests_per_minute,
+        limits.tokens_per_minute,
+        limits.concurrency,
+        json.dumps(limits.models),
+        limits.expires_at_ms,
+        limits.daily_spend_nanos,
+        limits.monthly_spend_nanos,
+        one.credit_limit_nanos,
     )
 
 
 def key(row: Row) -> Key:
     """A key."""
     limits = Limits(row[4], row[5], row[6], tuple(json.loads(row[7])), *row[8:11])
-    return Key(row[0], row[1], row[2], row[3], limits, *row[11:14])
+    return Key(row[0], row[1], row[2], row[3], limits, *row[11:16])
 
 
 def key_row(one: Key) -> Row:
@@ -85,6 +151,8 @@ def key_row(one: Key) -> Row:
         one.created_at_ms,
         one.revoked_at_ms,
         one.replaces_key_id,
+        one.line_id,
+        one.replaced_by_key_id,
     )
 
 

@@ -49,6 +49,11 @@ class SqlReader(ABC):
         statement = f"SELECT {rows.ACCOUNT} FROM account WHERE account_id = ? AND kind = 'customer'"
         return next(map(rows.account, self._all(statement, account_id)), None)
 
+    def accounts_of(self, account_ids: Sequence[str]) -> dict[str, Account]:
+        """See Reader."""
+        statement = f"SELECT {rows.ACCOUNT} FROM account WHERE account_id IN (?*) AND kind = 'customer'"
+        return {row[0]: rows.account(row) for row in self._all(statement, list(account_ids))}
+
     def accounts(self, after: str, at_most: int) -> list[Account]:
         """See Reader."""
         statement = (

@@ -67,7 +67,11 @@ class SqlSession(ABC):
 
     def open_holds(self, key_id: str) -> int:
         """See Session."""
-        found = self._all("SELECT count(*) FROM reservation WHERE key_id = ? AND state = 1", key_id)
+        found = self._all(
+            "SELECT count(*) FROM reservation WHERE state = 1 "
+            "AND key_id IN (SELECT key_id FROM api_key WHERE first_key_id = ?)",
+            key_id,
+        )
         return int(found[0][0])
 
     def _operations(self, wanted: set[str]) -> dict[str, DoneOperation]:

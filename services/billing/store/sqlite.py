@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from services.billing.key import Key
-from services.billing.ledger import Account
 from services.billing.limits import Counters
 from services.billing.price import PriceVersion
 from services.billing.reservation import Reservation, State
@@ -191,7 +190,10 @@ class SqliteSession(SqlSession):
             _insert("account", rows.ACCOUNT, "kind"),
             [(*rows.account_row(one), "customer") for one in changes.new_accounts.values()],
         )
-        many(_UPDATE_ACCOUNT, [_account_changes(one) for one in changes.changed_accounts.values()])
+        changed = changes.changed_accounts.values()
+        many(_UPDATE_ACCOUNT, [(*rows.account_figures(one), one.account_id) for one in changed])
+        limited = changes.limited_accounts.values()
+        many(_UPDATE_LIMITS, [(*rows.account_limits(one), one.account_id) for one in limited])
         many(_insert("api_key", rows.KEY), [rows.key_row(one) for one in changes.new_keys.values()])
         many(_UPDATE_KEY, [_key_changes(one) for one in changes.changed_keys.values()])
         many(_insert("price_version", rows.PRICE), [rows.price_row(one) for one in changes.prices])
@@ -238,11 +240,9 @@ def _insert(table: str, columns: str, *more: str) -> str:
     return f"INSERT INTO {table} ({names}) VALUES ({rows.marks(names)})"
 
 
-_UPDATE_ACCOUNT = (
-    "UPDATE account SET balance_nanos = ?, held_nanos = ?, open_holds = ?, entries = ?, closed_at_ms = ? "
-    "WHERE account_id = ?"
-)
-_UPDATE_KEY = "UPDATE api_key SET revoked_at_ms = ?, expires_at_ms = ? WHERE key_id = ?"
+_UPDATE_ACCOUNT = f"UPDATE account SET {rows.assignments(rows.ACCOUNT_FIGURES)} WHERE account_id = ?"
+_UPDATE_LIMITS = f"UPDATE account SET {rows.assignments(rows.ACCOUNT_LIMITS)} WHERE account_id = ?"
+_UPDATE_KEY = "UPDATE api_key SET revoked_at_ms = ?, expires_at_ms = ?, replaced_by_key_id = ? WHERE key_id = ?"
 _UPDATE_RESERVATION = (
     "UPDATE reservation SET state = ?, closed_at_ms = ?, charge_nanos = ?, prompt_tokens = ?, cached_prompt_tokens = ?, "
     "completion_tokens = ?, worker_id = ?, attempts = ?, ending = ?, overrun = ?, balance_after_nanos = ?, cause = ? "
@@ -253,12 +253,8 @@ _INSERT_CHARGE = _insert("charge", f"transaction_number, booked_at_ms, {rows.CHA
 _UPSERT_COUNTER = "INSERT OR REPLACE INTO key_counter VALUES (?, ?, ?, ?, ?, ?)"
 
 
-def _account_changes(one: Account) -> rows.Row:
-    return (one.balance_nanos, one.held_nanos, one.open_holds, one.entries, one.closed_at_ms, one.account_id)
-
-
 def _key_changes(one: Key) -> rows.Row:
-    return (one.revoked_at_ms, one.limits.expires_at_ms, one.key_id)
+    return (one.revoked_at_ms, one.limits.expires_at_ms, one.replaced_by_key_id, one.key_id)
 
 
 def _reservation_changes(one: Reservation) -> rows.Row:

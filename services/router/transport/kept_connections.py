@@ -18,6 +18,8 @@ from services.router.networks import Networks
 from services.router.transport.guarded_resolver import RESOLVED_FOR_S, GuardedResolver
 from services.router.transport.port import STALE_WITHIN_S
 
+# Heads of answers that may wait to be read: one, and what is said before it.
+MAX_HEADS = 64
 _ANSWER_BEGAN = "speedinfer_answer_began"
 
 
@@ -43,13 +45,22 @@ class _Protocol(ResponseHandler):
 
     _began = False
 
+    def rest(self) -> None:
+        """It is kept for the next request, for which nothing has begun: not even while that is being written."""
+        self._began = False
+
     def set_response_params(self, **params: Any) -> None:
         self._began = False
         super().set_response_params(**params)
 
     def data_received(self, data: bytes) -> None:
-        self._began = True
+        # aiohttp also feeds nothing, to look at what it has again.
+        self._began = self._began or bool(data)
         super().data_received(data)
+        # aiohttp reads on for ever, and faster than anything else gets its turn, while a worker says `100 Continue`.
+        if len(self._buffer) > MAX_HEADS and self.transport is not None:
+            self.set_exception(aiohttp.ServerDisconnectedError("more heads than an answer has"))
+            self.transport.abort()
 
     def set_exception(self, exc: BaseException, *cause: BaseException) -> None:
         if self._began:
@@ -57,10 +68,19 @@ class _Protocol(ResponseHandler):
         super().set_exception(exc, *cause)
 
 
+class _Connector(aiohttp.TCPConnector):
+    """Lets a connection know that it is kept."""
+
+    def _release(self, key: Any, protocol: ResponseHandler, *, should_close: bool = False) -> None:
+        if isinstance(protocol, _Protocol):
+            protocol.rest()
+        super()._release(key, protocol, should_close=should_close)
+
+
 def connector(networks: Networks, *, fresh: bool) -> aiohttp.TCPConnector:
     """Connections of one worker; with `fresh`, none that is used twice. What bounds their number is the number of requests,
     which their callers bound."""
-    made = aiohttp.TCPConnector(
+    made = _Connector(
         limit=0,
         resolver=GuardedResolver(networks),
         ttl_dns_cache=RESOLVED_FOR_S,

@@ -18,12 +18,13 @@ from speedinfer.router.v1.frame_pb2 import (
 
 from services.common.json_members import NotJson, parse, unmarked
 from services.router.safe_text import PLAIN, SafeText
+from services.router.transport.openai_error_shape import is_error
 from services.router.transport.port import CONTEXT_LENGTH, WorkerFailure
 
 MAX_RETRY_AFTER_MS = 60_000
 
-# Names of members that say that something went wrong, whatever else a frame holds.
-_ERRORS = frozenset({"error", "error_message", "errormessage", "exception", "fault"})
+# Errors within errors: how deep a text is looked for.
+_DEEPEST = 5
 _PASS_THROUGH = frozenset({400, 413, 422})
 _BACK_PRESSURE = frozenset({408, 429, 503})
 
@@ -79,30 +80,6 @@ def not_honoured(name: str, runtime: str) -> WorkerFailure:
     )
 
 
-def is_error(value: Any) -> bool:
-    """Whether a JSON object is an error rather than a part of an answer."""
-    if not isinstance(value, dict):
-        return False
-    if value.get("object") == "error" or value.get("type") == "error":
-        return True
-    if any(name.casefold() in _ERRORS and said is not None for name, said in value.items()):
-        return True
-    choices = value.get("choices")
-    if choices:
-        return isinstance(choices, list) and any(map(_choice_failed, choices))
-    if value.get("data"):
-        return False
-    # No part of an answer holds these: a frame that does would tell the client of the worker's inside.
-    return any(value.get(name) not in (None, []) for name in ("detail", "errors", "message", "msg"))
-
-
-def _choice_failed(choice: Any) -> bool:
-    if not isinstance(choice, dict):
-        return False
-    delta = choice.get("delta")
-    return choice.get("error") is not None or (isinstance(delta, dict) and delta.get("error") is not None)
-
-
 def _failure(status: int, value: Any, retry_after: str | None, safe: SafeText) -> WorkerFailure:
     if status in _PASS_THROUGH or status == 501:
         message, param, code = _reason(value, safe)
@@ -153,15 +130,36 @@ def _failure(status: int, value: Any, retry_after: str | None, safe: SafeText) -
 
 
 def _inner(value: dict[str, Any]) -> dict[str, Any]:
-    error = value.get("error")
-    return error if isinstance(error, dict) else value
+    """The error that a body holds: gateways before a worker put its errors into their own."""
+    inner = value
+    for _ in range(_DEEPEST):
+        error = inner.get("error")
+        if not isinstance(error, dict) or (inner is not value and _text(inner)):
+            break
+        inner = error
+    return inner
+
+
+def _text(error: dict[str, Any]) -> str:
+    texts = (error.get("message"), error.get("msg"), error.get("error"))
+    return next((text for text in texts if isinstance(text, str)), "")
 
 
 def _value(body: bytes) -> Any:
+    body = unmarked(body)
     try:
-        return parse(unmarked(body))
+        return parse(body)
     except NotJson:
-        return None
+        pass
+    try:
+        body.decode()
+    except UnicodeDecodeError:
+        # Older servers write their own language in its old characters; a wrong letter is better than no reason.
+        try:
+            return parse(body.decode("latin-1").encode())
+        except NotJson:
+            return None
+    return None
 
 
 def _bare_text(body: bytes) -> str | None:
@@ -173,26 +171,32 @@ def _bare_text(body: bytes) -> str | None:
     return None if text.startswith(("<", "{", "[")) or not text.isprintable() else text
 
 
-def _reason(value: Any, safe: SafeText) -> tuple[str, str, str]:
+def _reason(value: Any, safe: SafeText, depth: int = _DEEPEST) -> tuple[str, str, str]:
     """Message, param and code of an error body; empty where it has none."""
     if isinstance(value, list) and value:
         value = value[0]
     if isinstance(value, str):
         return safe(value), "", ""
-    if not isinstance(value, dict):
+    if not isinstance(value, dict) or depth == 0:
         return "", "", ""
     inner = _inner(value)
     detail = value.get("detail")
     if inner is value and isinstance(detail, dict):
-        return _reason(detail if "error" not in detail else {"error": detail["error"]}, safe)
+        return _reason(detail if "error" not in detail else {"error": detail["error"]}, safe, depth - 1)
     if inner is value and isinstance(value.get("errors"), list):
-        return _reason([each for each in value["errors"] if isinstance(each, dict | str)], safe)
+        return _reason([each for each in value["errors"] if isinstance(each, dict | str)], safe, depth - 1)
     param, code = inner.get("param"), inner.get("code")
-    texts = (inner.get("message"), inner.get("msg"), value.get("error"))
-    message = next((text for text in texts if isinstance(text, str)), "")
+    message = _text(inner) or (value["error"] if isinstance(value.get("error"), str) else "")
+    detail = detail or inner.get("detail")
     if not message and detail:
         message, place = _detail(detail)
         param = param or place
+    if not message:
+        for name in ("message", "msg", "error", "errors", "detail"):
+            if isinstance(inner.get(name), dict | list):
+                found = _reason(inner[name], safe, depth - 1)
+                if found[0]:
+                    return found
     return (
         safe(message),
         safe(param, 200) if isinstance(param, str) else "",

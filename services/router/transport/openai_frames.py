@@ -19,7 +19,8 @@ from speedinfer.router.v1.frame_pb2 import FAILURE_REASON_INVALID_RESPONSE
 from services.common import json_members
 from services.router import usage
 from services.router.safe_text import PLAIN, SafeText
-from services.router.transport import openai_errors
+from services.router.transport import openai_errors, openai_twins, openai_vectors
+from services.router.transport.openai_error_shape import NAMES, is_error
 from services.router.transport.port import Chunk, WorkerFailure
 
 DONE = b"[DONE]"
@@ -57,17 +58,19 @@ class FrameReader:
         failure = openai_errors.from_frame(frame, self._first, self._safe)
         if failure is not None:
             raise failure
+        text = _unambiguous(text, frame)
         if b"\n" in text:
             # Insignificant white space in valid JSON; as a line end it would cut the event in two.
             text = text.replace(b"\n", b" ")
         model = frame.get("model")
         if isinstance(model, str) and model != self._model:
             text = json_members.set_model(text, self._model_json)
-        choices = frame.get("choices")
-        if choices is not None and not isinstance(choices, list):
+        # Whatever is empty is no choices.
+        choices = frame.get("choices") or []
+        if not isinstance(choices, list):
             raise invalid("a frame's choices are no list")
-        content, finished = _look(choices or [], "delta")
-        for choice in choices or ():
+        content, finished = _look(choices, self._part)
+        for choice in choices:
             part = choice.get(self._part)
             # What a client of this route does not read may not be charged to it.
             if not isinstance(part, self._kind) and (
@@ -104,6 +107,7 @@ def read_whole(
     failure = openai_errors.from_frame(answer, True, safe)
     if failure is not None:
         raise failure
+    text = _unambiguous(text, answer)
     served = answer.get("model")
     if isinstance(served, str) and served != model:
         text = json_members.set_model(text, json.dumps(model).encode())
@@ -112,15 +116,13 @@ def read_whole(
     if not isinstance(parts, list):
         raise invalid("the answer is not of the kind that was asked for")
     if operation == OPERATION_EMBEDDING:
-        if not all(isinstance(each, dict) and each.get("embedding") for each in parts):
-            raise invalid("an embedding without its vector")
-        if len(parts) != choices:
-            raise invalid("not one embedding for each input")
+        if problem := openai_vectors.problem(parts, choices):
+            raise invalid(problem)
         return Chunk(text, content=True, usage=counts)
     kind, name = (dict, "message") if operation == OPERATION_CHAT_COMPLETION else (str, "text")
     if not all(isinstance(each, dict) and isinstance(each.get(name), kind) for each in parts):
         raise invalid(f"a choice without its {name}")
-    content, finished = _look(parts, "message")
+    content, finished = _look(parts, name)
     return Chunk(text, content, finished, usage=counts)
 
 
@@ -134,12 +136,19 @@ def _object(text: bytes) -> dict[str, Any]:
         value = json_members.parse(text)
     except json_members.NotJson:
         raise invalid("not JSON") from None
-    if isinstance(value, list) and len(value) == 1 and openai_errors.is_error(value[0]):
+    if isinstance(value, list) and len(value) == 1 and is_error(value[0]):
         # Some servers put their errors into a list.
         value = value[0]
     if not isinstance(value, dict):
         raise invalid("no JSON object")
     return value
+
+
+def _unambiguous(text: bytes, frame: dict[str, Any]) -> bytes:
+    """The text in which everybody reads the same. WorkerFailure where a choice says two things."""
+    if openai_twins.contradicts_itself(text, frame):
+        raise invalid("a choice that says two things of its end")
+    return openai_twins.without_empty_errors(text, frame)
 
 
 def _part(text: bytes, frame: dict[str, Any]) -> tuple[bytes | None, bytes]:
@@ -148,7 +157,12 @@ def _part(text: bytes, frame: dict[str, Any]) -> tuple[bytes | None, bytes]:
     What a frame without choices says besides goes on at once, and not a second time with the usage."""
     if frame.get("choices"):
         return json_members.replace(text, {"usage": None}), text
-    others = [name for name, value in frame.items() if value is not None and name not in _USAGE_AND_IDENTITY]
+    # Errors with nothing in them are gone already.
+    others = [
+        name
+        for name, value in frame.items()
+        if value is not None and name not in _USAGE_AND_IDENTITY and name.casefold() not in NAMES
+    ]
     if not others:
         return None, text
     return json_members.replace(text, {"usage": None}), json_members.replace(text, dict.fromkeys(others))
@@ -161,25 +175,35 @@ def _look(choices: list[Any], part: str) -> tuple[bool, Mapping[int, str]]:
     for position, choice in enumerate(choices):
         if not isinstance(choice, dict):
             raise invalid("a choice is no object")
-        delta = choice.get(part)
-        if choice.get("text") or (delta and isinstance(delta, dict) and _has_content(delta)):
+        said = choice.get(part)
+        # What clients of another route would read is no content for this one's.
+        if said and (not isinstance(said, dict) or _has_content(said)):
             content = True
         reason = choice.get("finish_reason")
         if reason and isinstance(reason, str):
+            if not reason.isidentifier() and PLAIN(reason) != reason.strip():
+                raise invalid("a finish_reason that tells of the worker's inside")
             index = choice.get("index")
             finished[index if type(index) is int else position] = reason
     return content, finished or _NOTHING
 
 
 def _has_content(delta: dict[str, Any]) -> bool:
+    # What clients join to what came before.
+    written = delta.get("content")
+    if written is not None and not isinstance(written, str | list):
+        raise invalid("content that is neither text nor parts")
+    calls = delta.get("tool_calls")
+    if calls and not isinstance(calls, list):
+        raise invalid("tool calls that are no list")
     if any(delta.get(name) for name in _CONTENT):
         return True
     return any(value and name.startswith(_CONTENT_PREFIXES) for name, value in delta.items())
 
 
-def _choice(choices: list[Any] | None) -> int | None:
+def _choice(choices: list[Any]) -> int | None:
     """The choice that a frame's counts are about: the one that it names, if it is one."""
-    if not choices or len(choices) != 1:
+    if len(choices) != 1:
         return None
     index = choices[0].get("index")
     return index if type(index) is int else 0

@@ -57,6 +57,11 @@ class OpenAiTransport:
         self._learned = Learned.before_check(config, runtime)
 
     @property
+    def end_wait_s(self) -> float:
+        """None: such servers take a closed connection at any time."""
+        return 0.0
+
+    @property
     def features(self) -> frozenset[Feature.ValueType]:
         """What the last check found, or everything that the protocol has."""
         return self._learned.features

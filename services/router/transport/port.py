@@ -102,7 +102,7 @@ Event = Accepted | Chunk | Activity | Done
 # The `code` of a refusal because prompt and output bound do not fit into the model's context.
 CONTEXT_LENGTH = "context_length_exceeded"
 # A kept connection that had gone stale says so at once. A worker that breaks off later may have taken the request.
-STALE_WITHIN_S = 0.25
+STALE_WITHIN_S = 1.0
 
 
 class WorkerFailure(Exception):
@@ -149,11 +149,15 @@ class WorkerFailure(Exception):
         self.param = param
         self.deadline = deadline
         self.retry_after_ms = retry_after_ms
+        # The worker takes no request without an output limit, so that there is no asking once more without it.
+        self.limit_demanded = False
 
     @property
     def nothing_was_begun(self) -> bool:
         """The worker did nothing for the request, which it may get once more at once, in the same place."""
-        return self.stale_connection or (self.reason == FAILURE_REASON_REJECTED and self.code == CONTEXT_LENGTH)
+        if self.stale_connection:
+            return True
+        return self.reason == FAILURE_REASON_REJECTED and self.code == CONTEXT_LENGTH and not self.limit_demanded
 
     @property
     def for_operators(self) -> str:
@@ -190,6 +194,11 @@ class Finding:
 
 class Transport(Protocol):
     """One worker, spoken to in its own protocol. Made once per registration; its connections are its own."""
+
+    @property
+    def end_wait_s(self) -> float:
+        """How long an answer that nobody waits for is read on before it is dropped, so that one which ends just then may do so
+        by itself: there are servers that do not survive the two together. Well under a second."""
 
     @property
     def features(self) -> frozenset[Feature.ValueType]:

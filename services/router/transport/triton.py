@@ -54,6 +54,11 @@ class TritonTransport:
         self._known: Known | None = None
 
     @property
+    def end_wait_s(self) -> float:
+        """Triton 2.51 has been killed by a cancel that met the end of a stream."""
+        return END_WAIT_S
+
+    @property
     def features(self) -> frozenset[fleet_pb2.Feature.ValueType]:
         """Chats and completions of one choice; nothing else fits into the tensors."""
         return FEATURES
@@ -118,17 +123,24 @@ class TritonTransport:
                         break
             except WorkerFailure as failure:
                 if not (failure.connection_lost and reader.said_its_end):
+                    failure.limit_demanded = plan.demands_limit
+                    await _see_end(responses)
                     raise
             for event in reader.end():
                 yield event
             if reader.enough:
-                # The client has it all. A cancel that meets the end of a stream has killed Triton 2.51, so a request that ends
-                # by itself now may do so.
-                with suppress(TimeoutError, WorkerFailure):
-                    async with asyncio.timeout(END_WAIT_S):
-                        async for _ in responses:
-                            pass
+                # The client has it all.
+                await _see_end(responses)
 
     async def close(self) -> None:
         """Close the connections."""
         await self._link.close()
+
+
+async def _see_end(responses: AsyncGenerator[object, None]) -> None:
+    """Let a request that ends by itself now do so: a cancel that meets the end of a stream has killed Triton 2.51. One that
+    has failed by itself is over already."""
+    with suppress(TimeoutError, WorkerFailure):
+        async with asyncio.timeout(END_WAIT_S):
+            async for _ in responses:
+                pass

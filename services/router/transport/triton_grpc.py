@@ -35,6 +35,8 @@ from services.router.transport.triton_tensors import InputTensor, Outputs, unpac
 _pb: Any = service_pb2
 
 _MAX_SEND_BYTES = 2**31 - 1
+# A model's error to a call with one answer comes in the trailers, for which gRPC has room for 8 KiB unless it is told.
+_MAX_ERROR_BYTES = 1024 * 1024
 # After the final response or an error the server ends the stream by itself; a cancel that meets that has killed Triton 2.51.
 _END_WAIT_S = 2.0
 _FINAL = "triton_final_response"
@@ -50,6 +52,7 @@ _NO_CONNECTION = re.compile(
 # The stream was torn down from the other side, by the server or by a proxy before it.
 _RESET = re.compile(r"\brst_stream\b|stream removed|stream terminated", re.IGNORECASE)
 _RESET_CODES = frozenset({"INTERNAL", "UNKNOWN", "CANCELLED"})
+_TRAILERS = re.compile(r"\bmetadata size exceeds\b", re.IGNORECASE)
 _TIMED_OUT = re.compile(r"timed out|timeout occurred|deadline", re.IGNORECASE)
 
 # gRPC's own typed tables take Python's enumeration member by its number.
@@ -78,6 +81,8 @@ class TritonGrpc:
         options: list[tuple[str, Any]] = [
             ("grpc.max_send_message_length", _MAX_SEND_BYTES),
             ("grpc.max_receive_message_length", max_answer_bytes),
+            ("grpc.max_metadata_size", _MAX_ERROR_BYTES),
+            ("grpc.absolute_max_metadata_size", _MAX_ERROR_BYTES),
             # This is also how long one attempt to connect may take.
             ("grpc.min_reconnect_backoff_ms", int(connect_timeout_s * 1000)),
             ("grpc.initial_reconnect_backoff_ms", 100),
@@ -135,34 +140,36 @@ class TritonGrpc:
 
     async def _responses(self, stub: Any, request: Any, dispatch: Dispatch) -> AsyncGenerator[Outputs, None]:
         call = stub.ModelStreamInfer(metadata=self._metadata(dispatch))
-        # An error is the last that a model says of a request, too.
-        ended = failed = False
+        # What the server was about to end by itself, or could be: it said its last (an error is that, too), or what it says
+        # cannot be read. Only a departure is in a hurry.
+        over = False
         try:
             await call.write(request)
             # The server ends the stream once everything that was asked is answered.
             await call.done_writing()
-            while not ended:
+            while not over:
                 message = await call.read()
                 if message is grpc.aio.EOF:
                     raise cut_off(f"gRPC: the stream ended without '{_FINAL}'")
-                failed = bool(message.error_message)
-                if failed:
+                if message.error_message:
                     raise refused("", message.error_message, self._safe)
                 response = message.infer_response
-                ended = _FINAL in response.parameters and response.parameters[_FINAL].bool_param
+                over = _FINAL in response.parameters and response.parameters[_FINAL].bool_param
                 if response.outputs:
                     yield outputs_of(response)
-                elif not ended:
+                elif not over:
                     # So looks an error without a text: what is no answer and not the end either.
-                    failed = True
                     raise refused("", "", self._safe)
         except grpc.aio.AioRpcError as error:
             raise self._failure(error) from None
         except asyncio.InvalidStateError:
             # A write to a call that has failed says only that it has; its status says why.
             raise await self._why(call) from None
+        except WorkerFailure as failure:
+            over = not failure.connection_lost
+            raise
         finally:
-            if ended or failed:
+            if over:
                 self._endings.spawn(_see_off(call), "see-off-triton")
             else:
                 call.cancel()
@@ -207,6 +214,9 @@ class TritonGrpc:
         # The same words come from the server for a request that is too large; the bound tells whose they are.
         if code == "RESOURCE_EXHAUSTED" and f"vs. {self._max_answer_bytes})" in details:
             return answer_too_large(self._max_answer_bytes)
+        # An error over the bound of trailers looks like a server without room.
+        if code == "RESOURCE_EXHAUSTED" and _TRAILERS.search(details):
+            return refused("INTERNAL", "", self._safe)
         return refused(code, details, self._safe)
 
 

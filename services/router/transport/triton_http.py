@@ -8,6 +8,7 @@ generation: closing the connection is all that HTTP has, and Triton notices it w
 import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -22,6 +23,7 @@ from services.router.transport import kept_connections
 from services.router.transport.kept_connections import Sent
 from services.router.transport.port import Dispatch, WorkerFailure, connect_timed_out
 from services.router.transport.sse_parser import LineTooLong, SseEvent, SseParser
+from services.router.transport.triton_error_body import error_text
 from services.router.transport.triton_errors import (
     HTTP_CODES,
     answer_too_large,
@@ -207,7 +209,7 @@ class TritonHttp:
 
     def _outputs(self, event: SseEvent, datatypes: Mapping[str, str]) -> Outputs:
         if event.name.strip().lower() == b"error":
-            raise refused("", _error_text(event.data), self.safe)
+            raise refused("", error_text(event.data), self.safe)
         frame = _loads(event.data)
         if isinstance(frame, dict) and frame.get("error") is not None:
             raise refused("", str(frame["error"]), self.safe)
@@ -240,30 +242,42 @@ class _Answer:
         if response.status == 200:
             return response
         try:
-            async with asyncio.timeout(_ERROR_BODY_TIMEOUT_S):
-                content = await self._http.read(response, _MAX_ERROR_BYTES)
-        except (aiohttp.ClientError, OSError, WorkerFailure):
-            content = b""
-        finally:
+            content = await _error_body(response)
+        except BaseException:
             response.close()
+            raise
+        self._let_go(said_its_last=True)
         # An error that is the first response of a stream comes as an event, and Triton answers 400 whatever its kind.
         told = not content.startswith(b"data:")
         if response.status < 400:
             raise invalid_response(f"status {response.status}")
-        raise refused(
-            HTTP_CODES.get(response.status, "INTERNAL") if told else "", _error_text(content), self._http.safe
-        )
+        raise refused(HTTP_CODES.get(response.status, "INTERNAL") if told else "", error_text(content), self._http.safe)
 
     async def __aexit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        self._let_go(said_its_last=isinstance(error, WorkerFailure))
+        if isinstance(error, aiohttp.ClientError | OSError):
+            raise unreachable(f"HTTP: {type(error).__name__} in the middle of an answer") from None
+
+    def _let_go(self, *, said_its_last: bool) -> None:
         # Not `release`: what was not read to its end must not be read by the next request.
         if self._response.content.at_eof():
             self._response.release()
-        elif isinstance(error, WorkerFailure):
+        elif said_its_last:
             self._http.see_off(self._response)
         else:
             self._response.close()
-        if isinstance(error, aiohttp.ClientError | OSError):
-            raise unreachable(f"HTTP: {type(error).__name__} in the middle of an answer") from None
+
+
+async def _error_body(response: aiohttp.ClientResponse) -> bytes:
+    """What a refusal says; of one that is too long or too slow, the beginning."""
+    content = bytearray()
+    with suppress(aiohttp.ClientError, OSError):
+        async with asyncio.timeout(_ERROR_BODY_TIMEOUT_S):
+            async for data in response.content.iter_chunked(_READ_BYTES):
+                content += data
+                if len(content) > _MAX_ERROR_BYTES:
+                    break
+    return bytes(content[:_MAX_ERROR_BYTES])
 
 
 async def _read_off(response: aiohttp.ClientResponse) -> None:
@@ -298,12 +312,3 @@ def _loads(content: bytes) -> Any:
         return json.loads(content.decode("utf-8", "surrogateescape"))
     except (ValueError, RecursionError):
         raise invalid_response("an answer that is not JSON") from None
-
-
-def _error_text(content: bytes) -> str:
-    """The error of a refused request: JSON, or one event of a stream whose first response was an error."""
-    try:
-        value = orjson.loads(content.strip().removeprefix(b"data:"))
-    except orjson.JSONDecodeError:
-        return ""
-    return str(value.get("error", "")) if isinstance(value, dict) else ""

@@ -103,6 +103,12 @@ class TensorPlan:
     stop_reason_output: str = ""
 
     @property
+    def demands_limit(self) -> bool:
+        """No request can go without an output limit."""
+        limit = self.own.get(MAX_TOKENS)
+        return limit is not None and not limit.optional
+
+    @property
     def outputs(self) -> tuple[str, ...]:
         """What is asked of the model; naming a further one may not even be possible (FP16 logits over HTTP)."""
         reasons = (name for name in (self.finish_reason_output, self.stop_reason_output) if name)

@@ -98,12 +98,8 @@ def _own(plan: Plan, limit: int | None, pieces: bool, ids: dict[str, int | None]
         if value is not None:
             inputs += [fitted] if (fitted := fit(tensor, (value,), role)) else []
         elif role == MAX_TOKENS and not tensor.optional:
-            # Only after a refusal for the context's length: what the model demands cannot be left out.
-            raise rejected(
-                "the prompt and the output limit together exceed the model's context; send a smaller limit",
-                param="max_tokens",
-                code="context_length_exceeded",
-            )
+            # A refusal for the context's length says `limit_demanded`, so that nobody asks so after it.
+            raise rejected("this model takes no request without an output limit", param="max_tokens")
     return inputs
 
 

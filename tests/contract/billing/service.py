@@ -26,7 +26,7 @@ from speedinfer.common.v1 import context_pb2, operation_pb2, usage_pb2
 
 from services.billing.app import Billing
 from services.common import rpc
-from services.common.apikey import make_key
+from services.common.apikey import PresentedKey, make_key
 from services.common.ids import uuid7
 from services.common.money import from_money, parse_usd, to_money
 from services.common.settings import Settings
@@ -87,6 +87,16 @@ class Client:
     async def open_account(self, credit: str = "0") -> str:
         return str((await self.create_account(credit)).account.account_id)
 
+    async def limit_account(self, account_id: str, **fields: Any) -> Any:
+        """Set limits; `remove` and `operation_id` are fields of the item."""
+        of_item = {name: fields.pop(name) for name in ("remove", "operation_id") if name in fields}
+        item = account_pb2.AccountLimitsItem(
+            **{"operation_id": self.new_id(), "account_id": account_id, **of_item},
+            limits=account_pb2.AccountLimits(**fields),
+        )
+        request = account_pb2.SetAccountLimitsRequest(items=[item])
+        return (await self.accounts.SetAccountLimits(request, metadata=ADMIN)).results[0]
+
     async def credit(self, account_id: str, amount: str, **fields: Any) -> Any:
         item = account_pb2.CreditItem(
             **{
@@ -123,6 +133,10 @@ class Client:
 
     async def create_key(self, account_id: str, **limits: Any) -> Any:
         _, made = make_key()
+        return await self.add_key(account_id, made, **limits)
+
+    async def add_key(self, account_id: str, made: PresentedKey, **limits: Any) -> Any:
+        """A key whose secret the test knows."""
         item = key_pb2.CreateKeyItem(
             operation_id=self.new_id(),
             account_id=account_id,
@@ -136,6 +150,23 @@ class Client:
     async def key(self, account_id: str, **limits: Any) -> str:
         return str((await self.create_key(account_id, **limits)).key.key_id)
 
+    async def authorize(self, made: PresentedKey) -> Any:
+        """What the edge is told of a presented key."""
+        presented = access_pb2.PresentedKey(key_id=made.key_id, key_sha256=made.sha256)
+        return (await self.access.AuthorizeKeys(access_pb2.AuthorizeKeysRequest(items=[presented]))).results[0]
+
+    async def rotate(self, key_id: str, grace_ms: int, made: PresentedKey | None = None) -> Any:
+        successor = made or make_key()[1]
+        item = key_pb2.RotateKeyItem(
+            operation_id=self.new_id(),
+            key_id=key_id,
+            new_key_id=successor.key_id,
+            new_key_sha256=successor.sha256,
+            grace_ms=grace_ms,
+        )
+        response = await self.keys.RotateKeys(key_pb2.RotateKeysRequest(items=[item]), metadata=ADMIN)
+        return response.results[0]
+
     async def revoke(self, key_id: str) -> Any:
         item = key_pb2.RevokeKeyItem(operation_id=self.new_id(), key_id=key_id)
         response = await self.keys.RevokeKeys(key_pb2.RevokeKeysRequest(items=[item]), metadata=ADMIN)
@@ -148,6 +179,11 @@ class Client:
         )
         response = await self.prices.SetPrices(price_pb2.SetPricesRequest(items=[item]), metadata=ADMIN)
         return response.results[0]
+
+    async def set_price_list(self, *items: price_pb2.SetPriceItem) -> list[Any]:
+        """All or none of them."""
+        request = price_pb2.SetPricesRequest(items=items, all_or_none=True)
+        return list((await self.prices.SetPrices(request, metadata=ADMIN)).results)
 
     def reserve_item(self, key_id: str, **fields: Any) -> pb.ReserveItem:
         """A request whose hold at the test's price is exactly 1 USD: 500,000 bytes and 500,000 tokens of output."""

@@ -1,8 +1,12 @@
 """Leases: a hold lapses when nobody renews it, and never because billing or its clock was at fault."""
 
+import asyncio
+from pathlib import Path
+
 from speedinfer.billing.v1 import reservation_pb2 as pb
 
-from tests.contract.billing.service import Client, Service, of_request
+from services.billing.app import Billing
+from tests.contract.billing.service import Client, Service, of_request, settings
 
 HOUR_MS = 3_600_000
 
@@ -18,6 +22,23 @@ async def test_a_renewed_hold_lasts_up_to_its_hard_end(service: Service, client:
     assert await client.renew(reservation_id) == ("AT_HARD_END", 30_000)
     assert await service.pass_time(29) == 0
     assert await service.pass_time(1) == 1
+
+
+async def test_holds_lapse_however_rarely_they_are_looked_for(database: str, tmp_path: Path) -> None:
+    billing = Billing(settings(tmp_path, database, lease_s=0.4, expiry_interval_s=3600))
+    client = Client(await billing.start())
+    await client.set_price()
+    account_id = await client.open_account("10")
+    await client.hold(await client.key(account_id))
+
+    async def is_free() -> bool:
+        return (await client.balance(account_id))[1] == 0
+
+    async with asyncio.timeout(30):
+        while not await is_free():
+            await asyncio.sleep(0.05)
+    await client.channel.close()
+    await billing.drain()
 
 
 async def test_steps_of_the_wall_clock_shorten_no_lease(service: Service, client: Client) -> None:

@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from services.billing.limits import NO_LIMITS, Counters
+from services.billing.store import migrate
 from services.billing.store.open import open_store
+from services.billing.store.port import Names
 from services.billing.store.sqlite import SqliteStore, connect
 from services.common.errors import ConfigurationError
 
@@ -53,6 +56,35 @@ def test_a_database_that_is_not_as_written_is_refused(path: Path, change: str, s
     with pytest.raises(ConfigurationError, match=said):
         store(path)
     assert path.read_bytes() == before
+
+
+def test_an_older_database_is_brought_up_with_what_it_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, old = tmp_path / "billing.db", tmp_path / "migrations"
+    old.mkdir()
+    (old / "0001_ledger.sql").write_bytes((migrate.FOLDER / "0001_ledger.sql").read_bytes())
+    with monkeypatch.context() as patched:
+        patched.setattr(migrate, "FOLDER", old)
+        with closing(connect(path)) as connection:
+            migrate.migrate(connection, 0, "here")
+            connection.execute(
+                "INSERT INTO account (account_id, kind, name, created_at_ms) VALUES ('a', 'customer', 'n', 0)"
+            )
+            columns = "key_id, account_id, name, sha256, models, created_at_ms, replaces_key_id"
+            for key_id, before in (("k1", ""), ("k2", "k1"), ("k3", "")):
+                connection.execute(
+                    f"INSERT INTO api_key ({columns}) VALUES (?, 'a', '', zeroblob(32), '[]', 0, ?)", (key_id, before)
+                )
+    taken = store(path)
+    with taken.session() as session:
+        found = session.load(Names(keys={"k1", "k2", "k3"}))
+    taken.close()
+    assert {name: (key.line_id, key.replaced_by_key_id) for name, key in found.keys.items()} == {
+        "k1": ("k1", "k2"),
+        "k2": ("k2", ""),
+        "k3": ("k3", ""),
+    }
+    account = found.accounts["a"]
+    assert (account.limits, account.credit_limit_nanos, account.counters) == (NO_LIMITS, 0, Counters())
 
 
 def test_another_program_s_database_is_refused(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from speedinfer.router.v1.fleet_pb2 import (
     WORKER_STATUS_MISCONFIGURED,
 )
 
+from services.router.transport import kept_connections
 from tests.contract.router.gateway import MODEL, Answer, Gateway, item
 from tests.fakes import scripts
 from tests.fakes.scripts import Close, HalfClose, Hang, Received, Reset, Step
@@ -350,10 +351,13 @@ async def test_a_connection_that_went_stale_is_made_anew(gateway: Gateway, worke
     assert failed(await gateway.generate()).reason == frame_pb2.FAILURE_REASON_UPSTREAM
 
 
-async def test_a_worker_that_breaks_off_later_had_the_request(gateway: Gateway, worker: FakeWorker) -> None:
+async def test_a_worker_that_breaks_off_later_had_the_request(
+    gateway: Gateway, worker: FakeWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await gateway.register(worker.url)
     assert (await gateway.generate()).counts == (12, 5)
-    worker.scripts[MODEL] = [scripts.Pause(0.4), Reset()]
+    monkeypatch.setattr(kept_connections, "STALE_WITHIN_S", 0.05)
+    worker.scripts[MODEL] = [scripts.Pause(0.1), Reset()]
     failure = failed(await gateway.generate())
     assert failure.attempts == 1
     assert len(worker.requests) == 2

@@ -97,6 +97,20 @@ async def test_a_place_that_nobody_uses_goes_to_the_next_with_the_call(tmp_path:
         await gateway.until_free()
 
 
+async def test_a_place_that_another_router_gave_is_believed(tmp_path: Path) -> None:
+    async with one_worker(tmp_path) as gateway:
+        taken = Hold(gateway)
+        await taken.worker_id()
+        without = await gateway.generate()
+        assert without.failure.reason == FAILURE_REASON_OVERLOADED
+        # As after a succession: the place is the old router's, and the hold has been made.
+        assert (await gateway.generate(place_worker_id="w1")).end is not None
+        for unknown in (await gateway.generate(place_worker_id="w2"), await gateway.generate(place_worker_id="")):
+            assert unknown.failure.reason == FAILURE_REASON_OVERLOADED
+        await taken.end()
+        await gateway.until_free()
+
+
 async def test_turns_go_round_the_parties(tmp_path: Path) -> None:
     async with one_worker(tmp_path) as gateway:
         running_now = Hold(gateway)

@@ -41,7 +41,7 @@ async def test_an_event_named_error_that_comes_first_has_its_codes_meaning(
     assert (failure.reason, failure.message) == (frame_pb2.FAILURE_REASON_REJECTED, "too hot")
 
 
-@pytest.mark.parametrize("frame", [{"error": {}}, {"error": ""}, {"choices": [], "error": {}}])
+@pytest.mark.parametrize("frame", [{"error": {}}, {"error": ""}])
 async def test_an_empty_error_is_one(gateway: Gateway, worker: FakeWorker, frame: Any) -> None:
     worker.scripts[MODEL] = scripts.stream(HELLO, frame, FINISH, USAGE)
     await gateway.register(worker.url)

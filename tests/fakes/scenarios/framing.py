@@ -153,7 +153,7 @@ SCENARIOS = (
         scripts.stream(scripts.delta("not-json-later", content="Hello"), "{nonsense"),
         Failed("invalid_upstream_response", text="Hello"),
     ),
-    Scenario("choices-no-list", ("S8",), scripts.stream(scripts.frame("choices-no-list", choices={})), _INVALID),
+    Scenario("choices-no-list", ("S8",), scripts.stream(scripts.frame("choices-no-list", choices={"0": {}})), _INVALID),
     _too_long("line-without-end", b"x" * (2 * _LINE_BOUND), _INVALID),
     _too_long(
         "line-without-end-later",

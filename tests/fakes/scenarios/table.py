@@ -1,10 +1,10 @@
 """All scenarios by name. A name stands once."""
 
 from tests.fakes.scenario import Scenario
-from tests.fakes.scenarios import counts, ends, errors, framing, kinds, statuses, time, transfer, usage
+from tests.fakes.scenarios import counts, ends, errors, framing, kinds, members, statuses, time, transfer, usage
 from tests.fakes.scripts import Script
 
-_GROUPS = (framing, transfer, usage, counts, ends, errors, statuses, kinds, time)
+_GROUPS = (framing, transfer, usage, counts, ends, errors, statuses, kinds, members, time)
 ALL: dict[str, Scenario] = {}
 for _scenario in (scenario for group in _GROUPS for scenario in group.SCENARIOS):
     assert _scenario.name not in ALL, f"two scenarios are named {_scenario.name}"

@@ -5,7 +5,7 @@ import json
 
 from tests.fakes import scripts
 from tests.fakes.scenario import Answered, Failed, Scenario
-from tests.fakes.scripts import Close, Pause, Step
+from tests.fakes.scripts import Close, Hang, Pause, Step
 
 _WORDS = ["Hello", ", world"]
 _TWO = scripts.usage(12, 2)
@@ -77,6 +77,14 @@ SCENARIOS = (
     _raw("length-declared", _head(len(_BODY)), _BODY),
     _raw("until-close", scripts.SSE_HEAD_UNTIL_CLOSE, _bare("until-close"), Close()),
     _raw("http-1-0", _head(version="1.0"), _bare("http-1-0"), Close()),
+    # Read to its end it would never end, and nobody else's turn would come.
+    Scenario(
+        "continue-without-end",
+        ("S7",),
+        [*([b"HTTP/1.1 100 Continue\r\n\r\n" * 1000] * 40), Hang()],
+        _LOST,
+        config={"first_token_timeout_s": 5},
+    ),
     _raw("continue-first", b"HTTP/1.1 100 Continue\r\n\r\n", *scripts.chat_stream("continue-first", _WORDS, _TWO)),
     _raw(
         "early-hints-first",

@@ -22,6 +22,8 @@ INSTRUMENTED = (
 PUBLIC = 'acme/"model"-1'
 # What the gateway may leave out of a frame that is about usage alone.
 _IDENTITY = {"choices", "created", "id", "model", "object", "service_tier", "system_fingerprint", "timings", "usage"}
+_ERRORS = ("error", "error_message", "errormessage", "exception", "fault")
+_WORDS = ("detail", "errors", "message", "msg")
 
 
 def check(data: bytes) -> None:
@@ -79,17 +81,19 @@ def _check_frame(text: bytes) -> None:
         return
     assert isinstance(parsed, dict), "what is no JSON object was taken as a frame"
     plain = text.removeprefix(b"\xef\xbb\xbf").replace(b"\n", b" ")
-    expected = _with_model(plain, parsed)
+    expected = _without_errors(_with_model(plain, parsed))
     _check_counts(chunk, parsed)
     if chunk.payload is not None:
         assert b"\n" not in chunk.payload, "a frame that is more than one line"
         assert json_text.members(chunk.payload) == [each for each in expected if each[0] != "usage"]
+        _check_errors(chunk.payload)
         if "usage" not in parsed and expected == json_text.members(plain):
             assert chunk.payload == plain, "a frame with nothing to change was changed"
         if [name for name, _ in expected].count("usage") == 1 and expected == json_text.members(plain):
             assert _is_cut_out(plain, chunk.payload), "more was changed than that usage is gone"
     else:
         said = {name for name, value in parsed.items() if value is not None and not (name == "choices" and not value)}
+        said = {name for name in said if name.casefold() not in _ERRORS}
         assert "usage" in parsed
         assert said <= _IDENTITY, f"{said - _IDENTITY} was left out"
     if chunk.usage_frame is not None:
@@ -117,7 +121,8 @@ def _check_whole(text: bytes, operation: Any) -> None:
         return
     assert isinstance(parsed, dict), "what is no JSON object was taken as an answer"
     assert chunk.payload is not None
-    assert json_text.members(chunk.payload) == _with_model(text.removeprefix(b"\xef\xbb\xbf"), parsed)
+    assert json_text.members(chunk.payload) == _without_errors(_with_model(text.removeprefix(b"\xef\xbb\xbf"), parsed))
+    _check_errors(chunk.payload)
     _check_counts(chunk, parsed)
     if operation == OPERATION_CHAT_COMPLETION:
         _check_content(chunk, parsed, "message")
@@ -140,6 +145,23 @@ def _with_model(text: bytes, parsed: dict[str, Any]) -> list[tuple[str, str]]:
     return [public if at == first else each for at, each in enumerate(members) if at == first or each[0] != "model"]
 
 
+def _without_errors(members: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Less what libraries take for an error although nothing is in it, and such names where they stand twice."""
+    names = [name for name, _ in members]
+    return [
+        (name, value)
+        for name, value in members
+        if name.casefold() not in _ERRORS + _WORDS
+        or (names.count(name) == 1 and (name.casefold() not in _ERRORS or value == "null"))
+    ]
+
+
+def _check_errors(payload: bytes) -> None:
+    """Nothing is relayed that a client would take for an error."""
+    for name, value in json_text.members(payload):
+        assert name.casefold() not in _ERRORS or value == "null", "an error was relayed"
+
+
 def _check_counts(chunk: Chunk, parsed: dict[str, Any]) -> None:
     read = counts.read(parsed.get("usage"))
     if read is None:
@@ -156,7 +178,7 @@ def _check_content(chunk: Chunk, parsed: dict[str, Any], part: str) -> None:
     deltas = [each[part] for each in choices if isinstance(each.get(part), dict)]
     if any(isinstance(delta.get("content"), str) and delta["content"] for delta in deltas):
         assert chunk.content, "content that is not seen as such"
-    if all(set(delta) <= {"role"} for delta in deltas) and not any(each.get("text") for each in choices):
+    if all(set(delta) <= {"role"} for delta in deltas):
         assert not chunk.content, "content where there is none"
     reasons = {each["finish_reason"] for each in choices if isinstance(each.get("finish_reason"), str)} - {""}
     assert set(chunk.finished.values()) <= reasons

@@ -4,7 +4,16 @@ from datetime import UTC, datetime
 
 import pytest
 
-from services.billing.limits import Counters, Limits, day_start, judge, minute_start, month_start
+from services.billing.limits import (
+    Counters,
+    Limits,
+    day_start,
+    judge,
+    minute_start,
+    month_start,
+    shared_models,
+    tighter,
+)
 
 
 def at(*parts: int) -> int:
@@ -48,6 +57,40 @@ def counters(requests: int, tokens: int, spend: int) -> Counters:
 def test_the_first_limit_that_is_exceeded_is_named(limits: Limits, reached: str | None, retry_after_ms: int) -> None:
     found = judge(limits, counters(2, 100, 50), open_holds=4, tokens=10, hold_nanos=10, now_ms=NOW)
     assert (found.limit if found else None, found.retry_after_ms if found else 0) == (reached, retry_after_ms)
+
+
+def test_the_sentence_says_whose_limit_it_is() -> None:
+    for name, limits in (
+        ("requests", Limits(0)),
+        ("tokens", Limits(None, 9)),
+        ("tokens", Limits(None, 109)),
+        ("open", Limits(None, None, 4)),
+        ("UTC day", Limits(daily_spend_nanos=59)),
+        ("UTC month", Limits(monthly_spend_nanos=59)),
+    ):
+        found = judge(limits, counters(2, 100, 50), 4, 10, 10, NOW, "account")
+        assert found is not None
+        assert name in found.message
+        assert "account" in found.message
+        assert "key" not in found.message
+
+
+def test_the_tighter_of_two_limits_is_the_one_with_less_left() -> None:
+    assert tighter((None, 5), (None, 5)) is None
+    assert tighter((10, 4), (None, 9)) == (10, 6)
+    assert tighter((10, 4), (100, 95)) == (100, 5)
+    assert tighter((10, 4), (7, 1)) == (7, 6)
+    # What was used before the limit was set may be more than it.
+    assert tighter((10, 40), (7, 1)) == (10, 0)
+
+
+def test_two_allow_lists_allow_what_both_name() -> None:
+    some, others = Limits(models=("a", "b")), Limits(models=("b", "c"))
+    assert shared_models(Limits(), Limits()) == ()
+    assert shared_models(some, Limits()) == shared_models(Limits(), some) == ("a", "b")
+    assert shared_models(some, others) == ("b",)
+    # An empty list would mean all.
+    assert shared_models(some, Limits(models=("c",))) == ("",)
 
 
 def test_a_correction_reaches_only_windows_that_are_current() -> None:

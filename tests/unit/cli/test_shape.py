@@ -21,6 +21,9 @@ def test_an_account() -> None:
         available=to_money(9_999_994_000),
         created_at=AT,
         open_holds=1,
+        limits=account_pb2.AccountLimits(
+            requests_per_minute=60, monthly_spend=to_money(10**11), credit_limit=to_money(25 * 10**9)
+        ),
     )
     assert shape.account(message) == {
         "account_id": "acct_1",
@@ -29,6 +32,14 @@ def test_an_account() -> None:
         "held": "0.000000600",
         "available": "9.999994000",
         "open_holds": 1,
+        "credit_limit": "25.000000000",
+        "rpm": 60,
+        "tpm": None,
+        "concurrency": None,
+        "models": [],
+        "daily_spend": None,
+        "monthly_spend": "100.000000000",
+        "expires_at": None,
         "created_at": "2026-02-02T02:40:00Z",
     }
 

@@ -24,12 +24,16 @@ class Recorded:
         self.given: dict[str, list[socket.socket]] = {}
         self._listening = listening
         self._fails = fails
+        # It is ready only then.
+        self.ready = asyncio.Event()
+        self.ready.set()
 
     async def start(self, predecessor: Predecessor | None = None) -> None:
         self.told.append("start")
         if predecessor is not None:
             self.given = dict(predecessor.listeners)
             predecessor.listeners.clear()
+        await self.ready.wait()
         if self._fails:
             raise ConfigurationError("it cannot start")
 
@@ -99,6 +103,36 @@ async def test_one_that_is_told_to_stop_before_it_is_ready_takes_nothing(place: 
     async with serving(old, place):
         await handover.serve(new, place, stop, take_over=True)
         await until_async(lambda: old.told == ["start", "prepare", "resume"], "it goes on")
+
+
+async def test_an_old_one_that_is_stopped_meanwhile_is_succeeded_all_the_same(place: Path) -> None:
+    old, new, stop = Recorded(), Recorded(), asyncio.Event()
+    new.ready.clear()
+    async with serving(old, place) as life:
+        successor = asyncio.create_task(handover.serve(new, place, stop, take_over=True))
+        await until_async(lambda: bool(new.told), "the successor begins")
+    assert life.done()
+    assert old.told == ["start", "prepare", "resume"]
+    new.ready.set()
+    await until_async(lambda: successor.done() or handover.is_offered(place), "the successor serves")
+    stop.set()
+    await successor
+
+
+async def test_an_old_one_that_waits_no_longer_and_serves_on_is_not_succeeded(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handover, "_READY_WITHIN_S", 0.01)
+    monkeypatch.setattr(handover, "_LOOK_EVERY_S", 0.001)
+    old, new = Recorded(), Recorded()
+    new.ready.clear()
+    async with serving(old, place) as life:
+        successor = asyncio.create_task(handover.serve(new, place, asyncio.Event(), take_over=True))
+        await until_async(lambda: old.told[-1] == "resume", "the old one goes on")
+        new.ready.set()
+        with pytest.raises(ConfigurationError, match="did not hand its place over"):
+            await successor
+        assert not life.done()
 
 
 async def test_with_nobody_there_it_just_starts_and_a_dead_one_s_offer_is_replaced(place: Path) -> None:

@@ -121,7 +121,7 @@ async def test_ids_and_other_headers(stand: Stand) -> None:
     assert answer.headers["x-ratelimit-remaining-requests"] == "9"
     assert answer.headers["x-ratelimit-reset-requests"] == "1m1.5s"
     assert "x-ratelimit-limit-tokens" not in answer.headers
-    assert answer.headers["x-speedinfer-ignored-fields"] == "cache_salt"
+    assert answer.headers["x-speedinfer-ignored-fields"] == "cache_salt, n\\u00e4me"
     assert stand.router.items[0].context.traceparent == trace
     assert stand.billing.only.item.idempotency_key == "once"
     long = await stand.post(headers={"Idempotency-Key": "x" * 256})
@@ -129,7 +129,16 @@ async def test_ids_and_other_headers(stand: Stand) -> None:
 
 
 async def test_the_header_of_ignored_fields_stays_readable(stand: Stand) -> None:
-    names = ("a" * 7000, "b,c", "line\nend", "d\u00e9", *(f"field_{number}" for number in range(40)))
+    names = (
+        "a" * 7000,
+        "b,c",
+        "line\nend",
+        "\u00e9" * 99,
+        "\U0001f600",
+        " x ",
+        "",
+        *(f"field_{number}" for number in range(40)),
+    )
 
     async def script(_item: GenerateItem) -> AsyncIterator[Frame]:
         yield accepted(ignored=names)
@@ -138,7 +147,16 @@ async def test_the_header_of_ignored_fields_stays_readable(stand: Stand) -> None
 
     stand.router.script = script
     value = (await stand.post()).headers["x-speedinfer-ignored-fields"]
-    assert value == ", ".join(f"field_{number}" for number in range(16)) + ", ..."
+    odd = (
+        "a" * 64 + "...",
+        "b\\u002cc",
+        "line\\u000aend",
+        "\\u00e9" * 10 + "...",
+        "\\ud83d\\ude00",
+        "\\u0020x\\u0020",
+        '""',
+    )
+    assert value == ", ".join((*odd, *(f"field_{number}" for number in range(9)))) + ", ..."
 
 
 R = RefusalReason

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.edge import chat_request
+from services.edge.media import measure
 from services.edge.normal_form import string_bytes
 from services.edge.openai_request import Bounds
 from services.edge.prompt_size import PromptSize, printed_bytes, value_bytes
@@ -85,6 +86,14 @@ def test_content_parts_and_images() -> None:
     found = size(messages=[{"role": "user", "content": [{"type": "text", "text": "abc"}, picture, picture]}])
     assert found.images == 2
     assert 3 < found.text_bytes < 100
+
+
+def test_the_first_image_is_known_by_its_part() -> None:
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+    texts = {"role": "user", "content": ["a", {"type": "text", "text": "b"}]}
+    assert measure([texts]).first_image == ""
+    pictured = {"role": "user", "content": ["a", picture, picture]}
+    assert measure([texts, pictured, pictured]).first_image == "messages[1].content[1]"
 
 
 def test_tools_count_as_they_are_printed() -> None:

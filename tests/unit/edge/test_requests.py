@@ -264,7 +264,7 @@ DATA_IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,A
         ("completion", {"ebnf": "x", "regex": "y"}, [("STRUCTURED_OUTPUT", "ebnf"), ("STRUCTURED_OUTPUT", "regex")]),
         ("completion", {"json_schema": {}}, [("STRUCTURED_OUTPUT", "json_schema")]),
         ("chat", {"logit_bias": {"1": 1}}, [("LOGIT_BIAS", "logit_bias")]),
-        ("chat", {"messages": [{"role": "user", "content": [DATA_IMAGE]}]}, [("IMAGES", "messages")]),
+        ("chat", {"messages": [{"role": "user", "content": [DATA_IMAGE]}]}, [("IMAGES", "messages[0].content[0]")]),
         ("completion", {"prompt": [1]}, [("TOKEN_IDS", "prompt")]),
         ("completion", {"logprobs": 0}, [("LOGPROBS", "logprobs")]),
         ("completion", {"echo": True, "suffix": "x"}, [("ECHO", "echo"), ("SUFFIX", "suffix")]),

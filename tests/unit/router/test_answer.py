@@ -87,6 +87,10 @@ INCOMPLETE: list[tuple[str, list[dict[str, Any]], Any]] = [
     ("error", [choice("", reason="error"), {"usage": counts()}], UPSTREAM),
     ("loud abort", [choice("", reason="ABORT"), {"usage": counts()}], UPSTREAM),
     ("loud error", [choice("", reason="Error"), {"usage": counts()}], UPSTREAM),
+    *(
+        (f"reason {word!r}", [choice(), choice("", reason=word), {"usage": counts()}], UPSTREAM)
+        for word in ("abort ", "internal_error", "request_cancelled", "timed out", "DEADLINE_EXCEEDED", "failure")
+    ),
     ("empty reason", [choice("", reason=""), {"usage": counts()}], UPSTREAM),
     ("no usage", [choice(), STOP], NO_USAGE),
     ("null usage", [choice(), STOP, {"choices": [], "usage": None}], NO_USAGE),
@@ -184,6 +188,22 @@ def test_a_choice_that_was_given_up_stays_so() -> None:
         frames = [choice("a", 0, reasons[0]), choice("", 0, reasons[1]), usage_frame]
         assert isinstance(read(frames).finish(), Incomplete), reasons
         assert not read(frames).is_complete
+
+
+@pytest.mark.parametrize(
+    "word",
+    ["stop", " stop", "length", "tool_calls", "content_filter", "function_call", "eos_token", "stop_sequence", "max_tokens",
+     "end_turn", "tool_use", "eos", "STOP", "repetition", "recitation", "safety", "time_limit_reached"],
+)  # fmt: skip
+def test_words_of_servers_for_a_good_end(word: str) -> None:
+    assert isinstance(read([choice("a", 0, word), {"choices": [], "usage": counts()}]).finish(), Complete)
+
+
+def test_a_word_that_is_shown_is_safe_and_short() -> None:
+    verdict = read([choice("a", 0, "error_" + "x" * 900), {"choices": [], "usage": counts()}]).finish()
+    assert isinstance(verdict, Incomplete)
+    assert len(verdict.message) < 120
+    assert "error_xxx" in verdict.message
 
 
 def test_each_of_the_choices_that_were_asked_for_finishes() -> None:

@@ -149,7 +149,8 @@ def test_finish_reasons_and_the_choice_that_usage_is_about() -> None:
 @pytest.mark.parametrize(
     "text", [b"", b"{", b"nonsense", b"[]", b"1", b'"x"', b"null", b'{"a":NaN}', b'{"a":"\xff"}', b"[" * 5000,
              b'{"choices":[],"a":"\xed\xa0\x80"}', '{"choices":[]}'.encode("utf-16"), '{"choices":[]}'.encode("utf-32-le"),
-             b'{"a":"\xc0\x80"}', b'{"a":' * 3000 + b"1" + b"}" * 3000, b'{"choices":{}}', b'{"choices":[1]}', b"{} {}"],
+             b'{"a":"\xc0\x80"}', b'{"a":' * 3000 + b"1" + b"}" * 3000, b'{"choices":{"a":1}}',
+             b'{"choices":1}', b'{"choices":[1]}', b"{} {}"],
 )  # fmt: skip
 def test_nonsense_is_an_invalid_response(text: bytes) -> None:
     with pytest.raises(WorkerFailure) as failure:
@@ -176,7 +177,7 @@ ERRORS: list[tuple[Any, Any]] = [
     ({"choices": [], "error": {"code": 400}}, FAILURE_REASON_REJECTED),
     ({"error": {}}, FAILURE_REASON_UPSTREAM),
     ({"error": ""}, FAILURE_REASON_UPSTREAM),
-    ({"choices": [], "error": {}, "usage": {"prompt_tokens": 1}}, FAILURE_REASON_UPSTREAM),
+    ({"choices": [], "error": {"code": 0, "message": "x"}, "usage": {"prompt_tokens": 1}}, FAILURE_REASON_UPSTREAM),
 ]
 
 

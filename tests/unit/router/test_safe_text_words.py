@@ -8,6 +8,19 @@ from services.router.safe_text import PLAIN, SafeText
 from services.router.safe_text_characters import plain
 
 TAKEN = [
+    # Escaped.
+    ("no %2Fopt%2Fmodels%2Fx there", "no *** there"),
+    ("no %252fopt%252Fmodels", "no ***"),
+    ("at http%3A%2F%2Fgpu%3A8000%2Fv1", "at ***"),
+    # Processes and their users.
+    ("Process 12345 has 70 GiB", "*** has 70 GiB"),
+    ("generate_async() line 33", "***"),
+    ("Engine::step(int, bool), at line 7", "***"),
+    ("user root uid=0", "*** ***"),
+    ("uid=0(root) gid=0(root) groups=0(root),4(adm)", "*** *** ***"),
+    ("username: 'triton-server'", "***'"),
+    # One number for an address.
+    ("to 2130706433:8000/v1", "to ***"),
     # Ports.
     ("cannot reach port 8000", "cannot reach ***"),
     ("Port: 8001 is closed", "*** is closed"),
@@ -108,6 +121,11 @@ TAKEN = [
 ]
 
 KEPT = [
+    "cannot process 12 images, nor process 70 requests",
+    "user rooted, user name, username=alice",
+    "for acme%2Fmodel-1 and 100%2F",
+    "the function f(x) in line with 3",
+    "groups=8, hidden 12345678: 10",
     "max_tokens must be at least 1, got 0",
     "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens (4000 in the messages, 1000 in "
     "the completion). Please reduce the length of the messages or completion.",

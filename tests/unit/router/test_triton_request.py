@@ -215,7 +215,9 @@ def test_without_a_limit_none_is_sent_where_the_model_can_do_without() -> None:
     assert sent(ask(plan(inputs), {"prompt": "Hi"}, limit=None)) == {"text_input": ("Hi",)}
     with pytest.raises(WorkerFailure) as caught:
         ask(plan(), {"prompt": "Hi"}, limit=None)
-    assert caught.value.code == "context_length_exceeded"
+    assert (caught.value.http_status, caught.value.param, caught.value.code) == (400, "max_tokens", "")
+    assert plan().demands_limit
+    assert not plan(inputs).demands_limit
 
 
 def test_a_rendered_bos_is_left_to_a_model_that_adds_its_own_but_never_for_completions() -> None:

@@ -26,45 +26,53 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from google.type import money_pb2 as google_dot_type_dot_money__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#speedinfer/billing/v1/account.proto\x12\x15speedinfer.billing.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/type/money.proto\"\xdd\x01\n\x07\x41\x63\x63ount\x12\x12\n\naccount_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12#\n\x07\x62\x61lance\x18\x03 \x01(\x0b\x32\x12.google.type.Money\x12 \n\x04held\x18\x04 \x01(\x0b\x32\x12.google.type.Money\x12%\n\tavailable\x18\x05 \x01(\x0b\x32\x12.google.type.Money\x12.\n\ncreated_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nopen_holds\x18\x07 \x01(\x03\"P\n\x15\x43reateAccountsRequest\x12\x37\n\x05items\x18\x01 \x03(\x0b\x32(.speedinfer.billing.v1.CreateAccountItem\"[\n\x11\x43reateAccountItem\x12\x14\n\x0coperation_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\"\n\x06\x63redit\x18\x03 \x01(\x0b\x32\x12.google.type.Money\"O\n\x16\x43reateAccountsResponse\x12\x35\n\x07results\x18\x01 \x03(\x0b\x32$.speedinfer.billing.v1.AccountResult\"\xbf\x01\n\rAccountResult\x12\x14\n\x0coperation_id\x18\x01 \x01(\t\x12\x35\n\x06status\x18\x02 \x01(\x0e\x32%.speedinfer.billing.v1.MutationStatus\x12\r\n\x05\x66ield\x18\x03 \x01(\t\x12\x0f\n\x07message\x18\x04 \x01(\t\x12/\n\x07\x61\x63\x63ount\x18\x05 \x01(\x0b\x32\x1e.speedinfer.billing.v1.Account\x12\x10\n\x08\x65ntry_id\x18\x06 \x01(\t\"F\n\x12PostCreditsRequest\x12\x30\n\x05items\x18\x01 \x03(\x0b\x32!.speedinfer.billing.v1.CreditItem\"h\n\nCreditItem\x12\x14\n\x0coperation_id\x18\x01 \x01(\t\x12\x12\n\naccount_id\x18\x02 \x01(\t\x12\"\n\x06\x61mount\x18\x03 \x01(\x0b\x32\x12.google.type.Money\x12\x0c\n\x04note\x18\x04 \x01(\t\"L\n\x13PostCreditsResponse\x12\x35\n\x07results\x18\x01 \x03(\x0b\x32$.speedinfer.billing.v1.AccountResult\"N\n\x16PostAdjustmentsRequest\x12\x34\n\x05items\x18\x01 \x03(\x0b\x32%.speedinfer.billing.v1.AdjustmentItem\"\x82\x01\n\x0e\x41\x64justmentItem\x12\x14\n\x0coperation_id\x18\x01 \x01(\t\x12\x12\n\naccount_id\x18\x02 \x01(\t\x12\"\n\x06\x61mount\x18\x03 \x01(\x0b\x32\x12.google.type.Money\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x12\n\nrequest_id\x18\x05 \x01(\t\"P\n\x17PostAdjustmentsResponse\x12\x35\n\x07results\x18\x01 \x03(\x0b\x32$.speedinfer.billing.v1.AccountResult\"\'\n\x11GetAccountRequest\x12\x12\n\naccount_id\x18\x01 \x01(\t\"E\n\x12GetAccountResponse\x12/\n\x07\x61\x63\x63ount\x18\x01 \x01(\x0b\x32\x1e.speedinfer.billing.v1.Account\"<\n\x13ListAccountsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\r\x12\x12\n\npage_token\x18\x02 \x01(\t\"a\n\x14ListAccountsResponse\x12\x30\n\x08\x61\x63\x63ounts\x18\x01 \x03(\x0b\x32\x1e.speedinfer.billing.v1.Account\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t*\x88\x02\n\x0eMutationStatus\x12\x1f\n\x1bMUTATION_STATUS_UNSPECIFIED\x10\x00\x12\x18\n\x14MUTATION_STATUS_DONE\x10\x01\x12\x1c\n\x18MUTATION_STATUS_CONFLICT\x10\x02\x12\x1b\n\x17MUTATION_STATUS_INVALID\x10\x03\x12\x1d\n\x19MUTATION_STATUS_NOT_FOUND\x10\x04\x12\x1e\n\x1aMUTATION_STATUS_ID_EXPIRED\x10\x05\x12\x18\n\x14MUTATION_STATUS_BUSY\x10\x06\x12\'\n#MUTATION_STATUS_INSUFFICIENT_CREDIT\x10\x07\x32\xa3\x04\n\x0e\x41\x63\x63ountService\x12m\n\x0e\x43reateAccounts\x12,.speedinfer.billing.v1.CreateAccountsRequest\x1a-.speedinfer.billing.v1.CreateAccountsResponse\x12\x64\n\x0bPostCredits\x12).speedinfer.billing.v1.PostCreditsRequest\x1a*.speedinfer.billing.v1.PostCreditsResponse\x12p\n\x0fPostAdjustments\x12-.speedinfer.billing.v1.PostAdjustmentsRequest\x1a..speedinfer.billing.v1.PostAdjustmentsResponse\x12\x61\n\nGetAccount\x12(.speedinfer.billing.v1.GetAccountRequest\x1a).speedinfer.billing.v1.GetAccountResponse\x12g\n\x0cListAccounts\x12*.speedinfer.billing.v1.ListAccountsRequest\x1a+.speedinfer.billing.v1.ListAccountsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#speedinfer/billing/v1/account.proto\x12\x15speedinfer.billing.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/type/money.proto\"\x93\x02\n\x07\x41\x63\x63ount\x12\x12\n\naccount_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12#\n\x07\x62\x61lance\x18\x03 \x01(\x0b\x32\x12.google.type.Money\x12 \n\x04held\x18\x04 \x01(\x0b\x32\x12.google.type.Money\x12%\n\tavailable\x18\x05 \x01(\x0b\x32\x12.google.type.Money\x12.\n\ncreated_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nopen_holds\x18\x07 \x01(\x03\x12\x34\n\x06limits\x18\x08 \x01(\x0b\x32$.speedinfer.billing.v1.AccountLimits\"\xe7\x02\n\rAccountLimits\x12 \n\x13requests_per_minute\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12\x1e\n\x11tokens_per_minute\x18\x02 \x01(\x03H\x01\x88\x01\x01\x12\x18\n\x0b\x63oncurrency\x18\x03 \x01(\x03H\x02\x88\x01\x01\x12\x0e\n\x06models\x18\x04 \x03(\t\x12.\n\nexpires_at\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\'\n\x0b\x64\x61ily_spend\x18\x06 \x01(\x0b\x32\x12.google.type.Money\x12)\n\rmonthly_spend\x18\x07 \x01(\x0b\x32\x12.google.type.Money\x12(\n\x0c\x63redit_limit\x18\x08 \x01(\x0b\x32\x12.google.type.MoneyB\x16\n\x14_requests_per_minuteB\x14\n\x12_tokens_per_minuteB\x0e\n\x0c_concurrency\"P\n\x15\x43reateAccountsRequest\x12\x37\n\x05items\x18\x01 \x03(\x0b\x32(.speedinfer.billing.v1.CreateAccountItem\"\x91\x01\n\x11\x43reateAccountItem\x12\x14\n\x0coperation_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\"\n\x06\x63redit\x18\x03 \x01(\x0b\x32\x12.google.type.Money\x12\x34\n\x06limits\x18\x04 \x01(\x0b\x32$.speedinfer.billing.v1.AccountLimits\"O\n\x16\x43reateAccountsResponse\x12\x35\n\x07results\x18\x01 \x03(\x0b\x32$.speedinfer.billing.v1.AccountResult\"\xbf\x01\n\rAccountResult\x12\x14\n\x0coperation_id\x18\x01 \x01(\t\x12\x35\n\x06status\x18\x02 \x01(\x0e\x32%.speedinfer.billing.v1.MutationStatus\x12\r\n\x05\x66ield\x18\x03 \x01(\t\x12\x0f\n\x07message\x18\x04 \x01(\t\x12/\n\x07\x61\x63\x63ount\x18\x05 \x01(\x0b\x32\x1e.speedinfer.billing.v1.Account\x12\x10\n\x08\x65ntry_id\x18\x06 \x01(\t\"F\n\x12PostCreditsRequest\x12\x30\n\x05items\x18\x01 \x03(\x0b\x32!.speedinfer.billing.v1.CreditItem\"h\n\nCreditItem\x12\x14\n\x0coperation_id\x18\x01 \x01(\t\x12\x12\n\naccount_id\x18\x02 \x01(\t\x12\"\n\x06\x61mount\x18\x03 \x01(\x0b\x32\x12.google.type.Money\x12\x0c\n\x04note\x18\x04 \x01(\t\"L\n\x13PostCreditsResponse\x12\x35\n\x07results\x18\x01 \x03(\x0b\x32$.speedinfer.billing.v1.AccountResult\"N\n\x16PostAdjustmentsRequest\x12\x34\n\x05items\x18\x01 \x03(\x0b\x32%.speedinfer.billing.v1.AdjustmentItem\"\x82\x01\n\x0e\x41\x64justmentItem\x12\x14\n\x0coperation_id\x18\x01 \x01(\t\x12\x12\n\naccount_id\x18\x02 \x01(\t\x12\"\n\x06\x61mount\x18\x03 \x01(\x0b\x32\x12.google.type.Money\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x12\n\nrequest_id\x18\x05 \x01(\t\"P\n\x17PostAdjustmentsResponse\x12\x35\n\x07results\x18\x01 \x03(\x0b\x32$.speedinfer.billing.v1.AccountResult\"R\n\x17SetAccountLimitsRequest\x12\x37\n\x05items\x18\x01 \x03(\x0b\x32(.speedinfer.billing.v1.AccountLimitsItem\"\x83\x01\n\x11\x41\x63\x63ountLimitsItem\x12\x14\n\x0coperation_id\x18\x01 \x01(\t\x12\x12\n\naccount_id\x18\x02 \x01(\t\x12\x34\n\x06limits\x18\x03 \x01(\x0b\x32$.speedinfer.billing.v1.AccountLimits\x12\x0e\n\x06remove\x18\x04 \x03(\t\"Q\n\x18SetAccountLimitsResponse\x12\x35\n\x07results\x18\x01 \x03(\x0b\x32$.speedinfer.billing.v1.AccountResult\"\'\n\x11GetAccountRequest\x12\x12\n\naccount_id\x18\x01 \x01(\t\"E\n\x12GetAccountResponse\x12/\n\x07\x61\x63\x63ount\x18\x01 \x01(\x0b\x32\x1e.speedinfer.billing.v1.Account\"<\n\x13ListAccountsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\r\x12\x12\n\npage_token\x18\x02 \x01(\t\"a\n\x14ListAccountsResponse\x12\x30\n\x08\x61\x63\x63ounts\x18\x01 \x03(\x0b\x32\x1e.speedinfer.billing.v1.Account\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t*\xa6\x02\n\x0eMutationStatus\x12\x1f\n\x1bMUTATION_STATUS_UNSPECIFIED\x10\x00\x12\x18\n\x14MUTATION_STATUS_DONE\x10\x01\x12\x1c\n\x18MUTATION_STATUS_CONFLICT\x10\x02\x12\x1b\n\x17MUTATION_STATUS_INVALID\x10\x03\x12\x1d\n\x19MUTATION_STATUS_NOT_FOUND\x10\x04\x12\x1e\n\x1aMUTATION_STATUS_ID_EXPIRED\x10\x05\x12\x18\n\x14MUTATION_STATUS_BUSY\x10\x06\x12\'\n#MUTATION_STATUS_INSUFFICIENT_CREDIT\x10\x07\x12\x1c\n\x18MUTATION_STATUS_NOT_DONE\x10\x08\x32\x98\x05\n\x0e\x41\x63\x63ountService\x12m\n\x0e\x43reateAccounts\x12,.speedinfer.billing.v1.CreateAccountsRequest\x1a-.speedinfer.billing.v1.CreateAccountsResponse\x12\x64\n\x0bPostCredits\x12).speedinfer.billing.v1.PostCreditsRequest\x1a*.speedinfer.billing.v1.PostCreditsResponse\x12p\n\x0fPostAdjustments\x12-.speedinfer.billing.v1.PostAdjustmentsRequest\x1a..speedinfer.billing.v1.PostAdjustmentsResponse\x12s\n\x10SetAccountLimits\x12..speedinfer.billing.v1.SetAccountLimitsRequest\x1a/.speedinfer.billing.v1.SetAccountLimitsResponse\x12\x61\n\nGetAccount\x12(.speedinfer.billing.v1.GetAccountRequest\x1a).speedinfer.billing.v1.GetAccountResponse\x12g\n\x0cListAccounts\x12*.speedinfer.billing.v1.ListAccountsRequest\x1a+.speedinfer.billing.v1.ListAccountsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'speedinfer.billing.v1.account_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_MUTATIONSTATUS']._serialized_start=1619
-  _globals['_MUTATIONSTATUS']._serialized_end=1883
+  _globals['_MUTATIONSTATUS']._serialized_start=2391
+  _globals['_MUTATIONSTATUS']._serialized_end=2685
   _globals['_ACCOUNT']._serialized_start=121
-  _globals['_ACCOUNT']._serialized_end=342
-  _globals['_CREATEACCOUNTSREQUEST']._serialized_start=344
-  _globals['_CREATEACCOUNTSREQUEST']._serialized_end=424
-  _globals['_CREATEACCOUNTITEM']._serialized_start=426
-  _globals['_CREATEACCOUNTITEM']._serialized_end=517
-  _globals['_CREATEACCOUNTSRESPONSE']._serialized_start=519
-  _globals['_CREATEACCOUNTSRESPONSE']._serialized_end=598
-  _globals['_ACCOUNTRESULT']._serialized_start=601
-  _globals['_ACCOUNTRESULT']._serialized_end=792
-  _globals['_POSTCREDITSREQUEST']._serialized_start=794
-  _globals['_POSTCREDITSREQUEST']._serialized_end=864
-  _globals['_CREDITITEM']._serialized_start=866
-  _globals['_CREDITITEM']._serialized_end=970
-  _globals['_POSTCREDITSRESPONSE']._serialized_start=972
-  _globals['_POSTCREDITSRESPONSE']._serialized_end=1048
-  _globals['_POSTADJUSTMENTSREQUEST']._serialized_start=1050
-  _globals['_POSTADJUSTMENTSREQUEST']._serialized_end=1128
-  _globals['_ADJUSTMENTITEM']._serialized_start=1131
-  _globals['_ADJUSTMENTITEM']._serialized_end=1261
-  _globals['_POSTADJUSTMENTSRESPONSE']._serialized_start=1263
-  _globals['_POSTADJUSTMENTSRESPONSE']._serialized_end=1343
-  _globals['_GETACCOUNTREQUEST']._serialized_start=1345
-  _globals['_GETACCOUNTREQUEST']._serialized_end=1384
-  _globals['_GETACCOUNTRESPONSE']._serialized_start=1386
-  _globals['_GETACCOUNTRESPONSE']._serialized_end=1455
-  _globals['_LISTACCOUNTSREQUEST']._serialized_start=1457
-  _globals['_LISTACCOUNTSREQUEST']._serialized_end=1517
-  _globals['_LISTACCOUNTSRESPONSE']._serialized_start=1519
-  _globals['_LISTACCOUNTSRESPONSE']._serialized_end=1616
-  _globals['_ACCOUNTSERVICE']._serialized_start=1886
-  _globals['_ACCOUNTSERVICE']._serialized_end=2433
+  _globals['_ACCOUNT']._serialized_end=396
+  _globals['_ACCOUNTLIMITS']._serialized_start=399
+  _globals['_ACCOUNTLIMITS']._serialized_end=758
+  _globals['_CREATEACCOUNTSREQUEST']._serialized_start=760
+  _globals['_CREATEACCOUNTSREQUEST']._serialized_end=840
+  _globals['_CREATEACCOUNTITEM']._serialized_start=843
+  _globals['_CREATEACCOUNTITEM']._serialized_end=988
+  _globals['_CREATEACCOUNTSRESPONSE']._serialized_start=990
+  _globals['_CREATEACCOUNTSRESPONSE']._serialized_end=1069
+  _globals['_ACCOUNTRESULT']._serialized_start=1072
+  _globals['_ACCOUNTRESULT']._serialized_end=1263
+  _globals['_POSTCREDITSREQUEST']._serialized_start=1265
+  _globals['_POSTCREDITSREQUEST']._serialized_end=1335
+  _globals['_CREDITITEM']._serialized_start=1337
+  _globals['_CREDITITEM']._serialized_end=1441
+  _globals['_POSTCREDITSRESPONSE']._serialized_start=1443
+  _globals['_POSTCREDITSRESPONSE']._serialized_end=1519
+  _globals['_POSTADJUSTMENTSREQUEST']._serialized_start=1521
+  _globals['_POSTADJUSTMENTSREQUEST']._serialized_end=1599
+  _globals['_ADJUSTMENTITEM']._serialized_start=1602
+  _globals['_ADJUSTMENTITEM']._serialized_end=1732
+  _globals['_POSTADJUSTMENTSRESPONSE']._serialized_start=1734
+  _globals['_POSTADJUSTMENTSRESPONSE']._serialized_end=1814
+  _globals['_SETACCOUNTLIMITSREQUEST']._serialized_start=1816
+  _globals['_SETACCOUNTLIMITSREQUEST']._serialized_end=1898
+  _globals['_ACCOUNTLIMITSITEM']._serialized_start=1901
+  _globals['_ACCOUNTLIMITSITEM']._serialized_end=2032
+  _globals['_SETACCOUNTLIMITSRESPONSE']._serialized_start=2034
+  _globals['_SETACCOUNTLIMITSRESPONSE']._serialized_end=2115
+  _globals['_GETACCOUNTREQUEST']._serialized_start=2117
+  _globals['_GETACCOUNTREQUEST']._serialized_end=2156
+  _globals['_GETACCOUNTRESPONSE']._serialized_start=2158
+  _globals['_GETACCOUNTRESPONSE']._serialized_end=2227
+  _globals['_LISTACCOUNTSREQUEST']._serialized_start=2229
+  _globals['_LISTACCOUNTSREQUEST']._serialized_end=2289
+  _globals['_LISTACCOUNTSRESPONSE']._serialized_start=2291
+  _globals['_LISTACCOUNTSRESPONSE']._serialized_end=2388
+  _globals['_ACCOUNTSERVICE']._serialized_start=2688
+  _globals['_ACCOUNTSERVICE']._serialized_end=3352
 # @@protoc_insertion_point(module_scope)

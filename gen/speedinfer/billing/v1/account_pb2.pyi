@@ -43,6 +43,8 @@ class _MutationStatusEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Mutati
     """Billing's queue is full; send it again."""
     MUTATION_STATUS_INSUFFICIENT_CREDIT: _MutationStatus.ValueType  # 7
     """The amount is more than the account has available."""
+    MUTATION_STATUS_NOT_DONE: _MutationStatus.ValueType  # 8
+    """Nothing is wrong with it, but another item of a call that is done as a whole was refused."""
 
 class MutationStatus(_MutationStatus, metaclass=_MutationStatusEnumTypeWrapper):
     """MutationStatus is what a mutation by an operator came to."""
@@ -63,6 +65,8 @@ MUTATION_STATUS_BUSY: MutationStatus.ValueType  # 6
 """Billing's queue is full; send it again."""
 MUTATION_STATUS_INSUFFICIENT_CREDIT: MutationStatus.ValueType  # 7
 """The amount is more than the account has available."""
+MUTATION_STATUS_NOT_DONE: MutationStatus.ValueType  # 8
+"""Nothing is wrong with it, but another item of a call that is done as a whole was refused."""
 Global___MutationStatus: _TypeAlias = MutationStatus  # noqa: Y015
 
 @_typing.final
@@ -78,6 +82,7 @@ class Account(_message.Message):
     AVAILABLE_FIELD_NUMBER: _builtins.int
     CREATED_AT_FIELD_NUMBER: _builtins.int
     OPEN_HOLDS_FIELD_NUMBER: _builtins.int
+    LIMITS_FIELD_NUMBER: _builtins.int
     account_id: _builtins.str
     """Its id, such as `acct_...`."""
     name: _builtins.str
@@ -94,11 +99,17 @@ class Account(_message.Message):
 
     @_builtins.property
     def available(self) -> _money_pb2.Money:
-        """balance - held; may be negative after an overrun or a late charge."""
+        """What a new hold may take: balance - held, and for a postpaid account its credit limit besides. Negative after an
+        overrun, a late charge, or a credit limit that was lowered.
+        """
 
     @_builtins.property
     def created_at(self) -> _timestamp_pb2.Timestamp:
         """When it was opened."""
+
+    @_builtins.property
+    def limits(self) -> Global___AccountLimits:
+        """What it may do, all its keys together."""
 
     def __init__(
         self,
@@ -110,14 +121,86 @@ class Account(_message.Message):
         available: _money_pb2.Money | None = ...,
         created_at: _timestamp_pb2.Timestamp | None = ...,
         open_holds: _builtins.int = ...,
+        limits: Global___AccountLimits | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["available", b"available", "balance", b"balance", "created_at", b"created_at", "held", b"held"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["available", b"available", "balance", b"balance", "created_at", b"created_at", "held", b"held", "limits", b"limits"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["account_id", b"account_id", "available", b"available", "balance", b"balance", "created_at", b"created_at", "held", b"held", "name", b"name", "open_holds", b"open_holds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["account_id", b"account_id", "available", b"available", "balance", b"balance", "created_at", b"created_at", "held", b"held", "limits", b"limits", "name", b"name", "open_holds", b"open_holds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Account: _TypeAlias = Account  # noqa: Y015
+
+@_typing.final
+class AccountLimits(_message.Message):
+    """AccountLimits is what all keys of an account may do together; absent means without limit. A key's own limits hold besides."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUESTS_PER_MINUTE_FIELD_NUMBER: _builtins.int
+    TOKENS_PER_MINUTE_FIELD_NUMBER: _builtins.int
+    CONCURRENCY_FIELD_NUMBER: _builtins.int
+    MODELS_FIELD_NUMBER: _builtins.int
+    EXPIRES_AT_FIELD_NUMBER: _builtins.int
+    DAILY_SPEND_FIELD_NUMBER: _builtins.int
+    MONTHLY_SPEND_FIELD_NUMBER: _builtins.int
+    CREDIT_LIMIT_FIELD_NUMBER: _builtins.int
+    requests_per_minute: _builtins.int
+    """Requests per UTC minute."""
+    tokens_per_minute: _builtins.int
+    """Tokens per UTC minute."""
+    concurrency: _builtins.int
+    """Open holds at once."""
+    @_builtins.property
+    def models(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Models that its keys may use; empty means all."""
+
+    @_builtins.property
+    def expires_at(self) -> _timestamp_pb2.Timestamp:
+        """When its keys end; absent for never."""
+
+    @_builtins.property
+    def daily_spend(self) -> _money_pb2.Money:
+        """Spend per UTC day, holds included."""
+
+    @_builtins.property
+    def monthly_spend(self) -> _money_pb2.Money:
+        """Spend per UTC month, holds included."""
+
+    @_builtins.property
+    def credit_limit(self) -> _money_pb2.Money:
+        """How far below zero holds may take its balance: postpaid. Absent or zero: prepaid."""
+
+    def __init__(
+        self,
+        *,
+        requests_per_minute: _builtins.int | None = ...,
+        tokens_per_minute: _builtins.int | None = ...,
+        concurrency: _builtins.int | None = ...,
+        models: _abc.Iterable[_builtins.str] | None = ...,
+        expires_at: _timestamp_pb2.Timestamp | None = ...,
+        daily_spend: _money_pb2.Money | None = ...,
+        monthly_spend: _money_pb2.Money | None = ...,
+        credit_limit: _money_pb2.Money | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_concurrency", b"_concurrency", "_requests_per_minute", b"_requests_per_minute", "_tokens_per_minute", b"_tokens_per_minute", "concurrency", b"concurrency", "credit_limit", b"credit_limit", "daily_spend", b"daily_spend", "expires_at", b"expires_at", "monthly_spend", b"monthly_spend", "requests_per_minute", b"requests_per_minute", "tokens_per_minute", b"tokens_per_minute"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_concurrency", b"_concurrency", "_requests_per_minute", b"_requests_per_minute", "_tokens_per_minute", b"_tokens_per_minute", "concurrency", b"concurrency", "credit_limit", b"credit_limit", "daily_spend", b"daily_spend", "expires_at", b"expires_at", "models", b"models", "monthly_spend", b"monthly_spend", "requests_per_minute", b"requests_per_minute", "tokens_per_minute", b"tokens_per_minute"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__concurrency: _TypeAlias = _typing.Literal["concurrency"]  # noqa: Y015
+    _WhichOneofArgType__concurrency: _TypeAlias = _typing.Literal["_concurrency", b"_concurrency"]  # noqa: Y015
+    _WhichOneofReturnType__requests_per_minute: _TypeAlias = _typing.Literal["requests_per_minute"]  # noqa: Y015
+    _WhichOneofArgType__requests_per_minute: _TypeAlias = _typing.Literal["_requests_per_minute", b"_requests_per_minute"]  # noqa: Y015
+    _WhichOneofReturnType__tokens_per_minute: _TypeAlias = _typing.Literal["tokens_per_minute"]  # noqa: Y015
+    _WhichOneofArgType__tokens_per_minute: _TypeAlias = _typing.Literal["_tokens_per_minute", b"_tokens_per_minute"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__concurrency) -> _WhichOneofReturnType__concurrency | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__requests_per_minute) -> _WhichOneofReturnType__requests_per_minute | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__tokens_per_minute) -> _WhichOneofReturnType__tokens_per_minute | None: ...
+
+Global___AccountLimits: _TypeAlias = AccountLimits  # noqa: Y015
 
 @_typing.final
 class CreateAccountsRequest(_message.Message):
@@ -152,6 +235,7 @@ class CreateAccountItem(_message.Message):
     OPERATION_ID_FIELD_NUMBER: _builtins.int
     NAME_FIELD_NUMBER: _builtins.int
     CREDIT_FIELD_NUMBER: _builtins.int
+    LIMITS_FIELD_NUMBER: _builtins.int
     operation_id: _builtins.str
     """Made by the caller: a UUIDv7."""
     name: _builtins.str
@@ -160,16 +244,21 @@ class CreateAccountItem(_message.Message):
     def credit(self) -> _money_pb2.Money:
         """Credit to start with; absent or zero for none."""
 
+    @_builtins.property
+    def limits(self) -> Global___AccountLimits:
+        """What it may do; absent: everything, prepaid."""
+
     def __init__(
         self,
         *,
         operation_id: _builtins.str = ...,
         name: _builtins.str = ...,
         credit: _money_pb2.Money | None = ...,
+        limits: Global___AccountLimits | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["credit", b"credit"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["credit", b"credit", "limits", b"limits"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["credit", b"credit", "name", b"name", "operation_id", b"operation_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["credit", b"credit", "limits", b"limits", "name", b"name", "operation_id", b"operation_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -414,6 +503,94 @@ class PostAdjustmentsResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PostAdjustmentsResponse: _TypeAlias = PostAdjustmentsResponse  # noqa: Y015
+
+@_typing.final
+class SetAccountLimitsRequest(_message.Message):
+    """SetAccountLimitsRequest is many changes of limits."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ITEMS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def items(self) -> _containers.RepeatedCompositeFieldContainer[Global___AccountLimitsItem]:
+        """The changes."""
+
+    def __init__(
+        self,
+        *,
+        items: _abc.Iterable[Global___AccountLimitsItem] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["items", b"items"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetAccountLimitsRequest: _TypeAlias = SetAccountLimitsRequest  # noqa: Y015
+
+@_typing.final
+class AccountLimitsItem(_message.Message):
+    """AccountLimitsItem changes what one account may do, from the next Reserve on. What was used in the current minute, day and
+    month counts, whether or not there was a limit.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OPERATION_ID_FIELD_NUMBER: _builtins.int
+    ACCOUNT_ID_FIELD_NUMBER: _builtins.int
+    LIMITS_FIELD_NUMBER: _builtins.int
+    REMOVE_FIELD_NUMBER: _builtins.int
+    operation_id: _builtins.str
+    """Made by the caller: a UUIDv7."""
+    account_id: _builtins.str
+    """Which account."""
+    @_builtins.property
+    def limits(self) -> Global___AccountLimits:
+        """Limits to set; those that are absent stay as they are."""
+
+    @_builtins.property
+    def remove(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of fields of AccountLimits to take away; none may be set by the same item."""
+
+    def __init__(
+        self,
+        *,
+        operation_id: _builtins.str = ...,
+        account_id: _builtins.str = ...,
+        limits: Global___AccountLimits | None = ...,
+        remove: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["limits", b"limits"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["account_id", b"account_id", "limits", b"limits", "operation_id", b"operation_id", "remove", b"remove"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AccountLimitsItem: _TypeAlias = AccountLimitsItem  # noqa: Y015
+
+@_typing.final
+class SetAccountLimitsResponse(_message.Message):
+    """SetAccountLimitsResponse answers them."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESULTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___AccountResult]:
+        """One for each item, in the same order."""
+
+    def __init__(
+        self,
+        *,
+        results: _abc.Iterable[Global___AccountResult] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["results", b"results"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetAccountLimitsResponse: _TypeAlias = SetAccountLimitsResponse  # noqa: Y015
 
 @_typing.final
 class GetAccountRequest(_message.Message):

@@ -50,6 +50,11 @@ class AccountServiceStub:
                 request_serializer=speedinfer_dot_billing_dot_v1_dot_account__pb2.PostAdjustmentsRequest.SerializeToString,
                 response_deserializer=speedinfer_dot_billing_dot_v1_dot_account__pb2.PostAdjustmentsResponse.FromString,
                 _registered_method=True)
+        self.SetAccountLimits = channel.unary_unary(
+                '/speedinfer.billing.v1.AccountService/SetAccountLimits',
+                request_serializer=speedinfer_dot_billing_dot_v1_dot_account__pb2.SetAccountLimitsRequest.SerializeToString,
+                response_deserializer=speedinfer_dot_billing_dot_v1_dot_account__pb2.SetAccountLimitsResponse.FromString,
+                _registered_method=True)
         self.GetAccount = channel.unary_unary(
                 '/speedinfer.billing.v1.AccountService/GetAccount',
                 request_serializer=speedinfer_dot_billing_dot_v1_dot_account__pb2.GetAccountRequest.SerializeToString,
@@ -87,6 +92,13 @@ class AccountServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SetAccountLimits(self, request, context):
+        """SetAccountLimits changes what accounts may do.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetAccount(self, request, context):
         """GetAccount answers one account.
         """
@@ -118,6 +130,11 @@ def add_AccountServiceServicer_to_server(servicer, server):
                     servicer.PostAdjustments,
                     request_deserializer=speedinfer_dot_billing_dot_v1_dot_account__pb2.PostAdjustmentsRequest.FromString,
                     response_serializer=speedinfer_dot_billing_dot_v1_dot_account__pb2.PostAdjustmentsResponse.SerializeToString,
+            ),
+            'SetAccountLimits': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetAccountLimits,
+                    request_deserializer=speedinfer_dot_billing_dot_v1_dot_account__pb2.SetAccountLimitsRequest.FromString,
+                    response_serializer=speedinfer_dot_billing_dot_v1_dot_account__pb2.SetAccountLimitsResponse.SerializeToString,
             ),
             'GetAccount': grpc.unary_unary_rpc_method_handler(
                     servicer.GetAccount,
@@ -212,6 +229,33 @@ class AccountService:
             '/speedinfer.billing.v1.AccountService/PostAdjustments',
             speedinfer_dot_billing_dot_v1_dot_account__pb2.PostAdjustmentsRequest.SerializeToString,
             speedinfer_dot_billing_dot_v1_dot_account__pb2.PostAdjustmentsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetAccountLimits(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/speedinfer.billing.v1.AccountService/SetAccountLimits',
+            speedinfer_dot_billing_dot_v1_dot_account__pb2.SetAccountLimitsRequest.SerializeToString,
+            speedinfer_dot_billing_dot_v1_dot_account__pb2.SetAccountLimitsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -39,6 +39,8 @@ class AccountServiceStub:
     """PostCredits puts prepaid money in."""
     PostAdjustments: _grpc.UnaryUnaryMultiCallable[_account_pb2.PostAdjustmentsRequest, _account_pb2.PostAdjustmentsResponse]
     """PostAdjustments corrects a balance up or down, with a reason."""
+    SetAccountLimits: _grpc.UnaryUnaryMultiCallable[_account_pb2.SetAccountLimitsRequest, _account_pb2.SetAccountLimitsResponse]
+    """SetAccountLimits changes what accounts may do."""
     GetAccount: _grpc.UnaryUnaryMultiCallable[_account_pb2.GetAccountRequest, _account_pb2.GetAccountResponse]
     """GetAccount answers one account."""
     ListAccounts: _grpc.UnaryUnaryMultiCallable[_account_pb2.ListAccountsRequest, _account_pb2.ListAccountsResponse]
@@ -55,6 +57,8 @@ class AccountServiceAsyncStub(AccountServiceStub):
     """PostCredits puts prepaid money in."""
     PostAdjustments: _aio.UnaryUnaryMultiCallable[_account_pb2.PostAdjustmentsRequest, _account_pb2.PostAdjustmentsResponse]  # type: ignore[assignment]
     """PostAdjustments corrects a balance up or down, with a reason."""
+    SetAccountLimits: _aio.UnaryUnaryMultiCallable[_account_pb2.SetAccountLimitsRequest, _account_pb2.SetAccountLimitsResponse]  # type: ignore[assignment]
+    """SetAccountLimits changes what accounts may do."""
     GetAccount: _aio.UnaryUnaryMultiCallable[_account_pb2.GetAccountRequest, _account_pb2.GetAccountResponse]  # type: ignore[assignment]
     """GetAccount answers one account."""
     ListAccounts: _aio.UnaryUnaryMultiCallable[_account_pb2.ListAccountsRequest, _account_pb2.ListAccountsResponse]  # type: ignore[assignment]
@@ -86,6 +90,14 @@ class AccountServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_account_pb2.PostAdjustmentsResponse, _abc.Awaitable[_account_pb2.PostAdjustmentsResponse]]:
         """PostAdjustments corrects a balance up or down, with a reason."""
+
+    @_abc_1.abstractmethod
+    def SetAccountLimits(
+        self,
+        request: _account_pb2.SetAccountLimitsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_account_pb2.SetAccountLimitsResponse, _abc.Awaitable[_account_pb2.SetAccountLimitsResponse]]:
+        """SetAccountLimits changes what accounts may do."""
 
     @_abc_1.abstractmethod
     def GetAccount(

@@ -203,6 +203,9 @@ class SetPricesRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     ITEMS_FIELD_NUMBER: _builtins.int
+    ALL_OR_NONE_FIELD_NUMBER: _builtins.int
+    all_or_none: _builtins.bool
+    """Either all of them are added or none: where one is refused, the others are MUTATION_STATUS_NOT_DONE."""
     @_builtins.property
     def items(self) -> _containers.RepeatedCompositeFieldContainer[Global___SetPriceItem]:
         """The versions to add."""
@@ -211,10 +214,11 @@ class SetPricesRequest(_message.Message):
         self,
         *,
         items: _abc.Iterable[Global___SetPriceItem] | None = ...,
+        all_or_none: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["items", b"items"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_or_none", b"all_or_none", "items", b"items"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

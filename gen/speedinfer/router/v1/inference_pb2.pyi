@@ -87,6 +87,7 @@ class GenerateItem(_message.Message):
     OUTPUT_LIMIT_IS_OURS_FIELD_NUMBER: _builtins.int
     CHOICES_FIELD_NUMBER: _builtins.int
     REQUIREMENTS_FIELD_NUMBER: _builtins.int
+    PLACE_WORKER_ID_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """The public model name."""
     operation: _operation_pb2.Operation.ValueType
@@ -99,6 +100,10 @@ class GenerateItem(_message.Message):
     """The client gave no limit, the gateway did. A worker's 400 about context length is then tried once more without it."""
     choices: _builtins.int
     """How many choices a complete answer has (`n`); for embeddings, how many inputs there are, and so vectors."""
+    place_worker_id: _builtins.str
+    """The worker on which the request was given a place, if it was. A router that does not know of the place succeeded the one
+    that gave it, and takes its word.
+    """
     @_builtins.property
     def context(self) -> _context_pb2.RequestContext:
         """Id, remaining time and trace."""
@@ -125,10 +130,11 @@ class GenerateItem(_message.Message):
         output_limit_is_ours: _builtins.bool = ...,
         choices: _builtins.int = ...,
         requirements: _abc.Iterable[Global___Requirement] | None = ...,
+        place_worker_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_output_limit", b"_output_limit", "context", b"context", "output_limit", b"output_limit"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_output_limit", b"_output_limit", "choices", b"choices", "context", b"context", "members", b"members", "model", b"model", "operation", b"operation", "output_limit", b"output_limit", "output_limit_is_ours", b"output_limit_is_ours", "requirements", b"requirements", "stream", b"stream"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_output_limit", b"_output_limit", "choices", b"choices", "context", b"context", "members", b"members", "model", b"model", "operation", b"operation", "output_limit", b"output_limit", "output_limit_is_ours", b"output_limit_is_ours", "place_worker_id", b"place_worker_id", "requirements", b"requirements", "stream", b"stream"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__output_limit: _TypeAlias = _typing.Literal["output_limit"]  # noqa: Y015
     _WhichOneofArgType__output_limit: _TypeAlias = _typing.Literal["_output_limit", b"_output_limit"]  # noqa: Y015

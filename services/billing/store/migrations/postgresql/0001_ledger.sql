@@ -1,4 +1,4 @@
--- The ledger, as SQLite's 0001 has it. Amounts are nano-USD, moments milliseconds since the epoch (UTC).
+-- The ledger, as SQLite's 0001 and 0002 have it. Amounts are nano-USD, moments milliseconds since the epoch (UTC).
 -- Text is ordered by its bytes, whatever the database's own order is: pages and locks go by it.
 -- Numbers in `kind`, `state`, `operation` and `ending` are those of the protos' enums.
 
@@ -13,7 +13,26 @@ CREATE TABLE account (
     open_holds BIGINT NOT NULL DEFAULT 0 CHECK (open_holds >= 0),
     entries BIGINT NOT NULL DEFAULT 0,
     created_at_ms BIGINT NOT NULL,
-    closed_at_ms BIGINT
+    closed_at_ms BIGINT,
+    -- What all keys of the account may do together; NULL means without limit.
+    requests_per_minute BIGINT,
+    tokens_per_minute BIGINT,
+    concurrency BIGINT,
+    -- JSON list of names; empty means all.
+    models TEXT COLLATE "C" NOT NULL DEFAULT '[]',
+    expires_at_ms BIGINT,
+    daily_spend_nanos BIGINT,
+    monthly_spend_nanos BIGINT,
+    -- How far below zero holds may take the balance; 0: prepaid.
+    credit_limit_nanos BIGINT NOT NULL DEFAULT 0 CHECK (credit_limit_nanos >= 0),
+    -- The current windows. They stand in the row that every hold and charge writes anyway.
+    minute_start_ms BIGINT NOT NULL DEFAULT 0,
+    minute_requests BIGINT NOT NULL DEFAULT 0,
+    minute_tokens BIGINT NOT NULL DEFAULT 0,
+    day_start_ms BIGINT NOT NULL DEFAULT 0,
+    day_spend_nanos BIGINT NOT NULL DEFAULT 0,
+    month_start_ms BIGINT NOT NULL DEFAULT 0,
+    month_spend_nanos BIGINT NOT NULL DEFAULT 0
 ) WITH (fillfactor = 50);
 
 INSERT INTO account (account_id, kind, name, created_at_ms) VALUES
@@ -37,9 +56,13 @@ CREATE TABLE api_key (
     monthly_spend_nanos BIGINT,
     created_at_ms BIGINT NOT NULL,
     revoked_at_ms BIGINT,
-    replaces_key_id TEXT COLLATE "C" NOT NULL
+    replaces_key_id TEXT COLLATE "C" NOT NULL,
+    -- The first key of a line of rotations, whose counters and places all of the line share, and the next of the line.
+    first_key_id TEXT COLLATE "C" NOT NULL,
+    replaced_by_key_id TEXT COLLATE "C" NOT NULL
 );
 CREATE INDEX api_key_account ON api_key (account_id, number);
+CREATE INDEX api_key_line ON api_key (first_key_id);
 
 -- One row a key and period ('minute', 'day', 'month'): the current window only.
 CREATE TABLE key_counter (
