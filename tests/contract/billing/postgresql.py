@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+RELOAD_S = 10.0
 TABLES = "renewal, charge, entry, ledger_transaction, operation, reservation, price_version, key_counter, api_key"
 
 

@@ -34,7 +34,7 @@ def made(postgresql: Server) -> Iterator[Server]:
 
 
 def with_setting(url: str, setting: str) -> str:
-    return f"{url}&options=-c%20{setting}"
+    return f"{url}&options=-c%20{setting.replace('=', '%3D')}"
 
 
 @pytest.mark.parametrize("value", ["off", "local"])
