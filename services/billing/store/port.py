@@ -30,6 +30,8 @@ class Names:
     operations: set[str] = field(default_factory=set)
     keys: set[str] = field(default_factory=set)
     accounts: set[str] = field(default_factory=set)
+    # Idempotency keys, each with the id of the API key that it came with.
+    bearers: set[tuple[str, str]] = field(default_factory=set)
 
     def add(self, other: "Names") -> None:
         """Take in what another one names."""
@@ -37,6 +39,7 @@ class Names:
         self.operations |= other.operations
         self.keys |= other.keys
         self.accounts |= other.accounts
+        self.bearers |= other.bearers
 
 
 class Again(StoreError):

@@ -14,6 +14,7 @@ from typing import Any
 from services.billing.ledger import Account
 from services.billing.limits import Counters, Window
 from services.billing.price import PriceVersion
+from services.billing.reservation import State
 from services.billing.store import postgresql_write as write
 from services.billing.store import rows
 from services.billing.store.port import Again, Changes, Loaded, Names
@@ -31,6 +32,23 @@ _NUMBERS = (
     "SELECT (SELECT array_agg(nextval('transaction_number')) FROM generate_series(1, %s)), "
     "(SELECT array_agg(nextval('entry_number')) FROM generate_series(1, %s))"
 )
+_IN_EFFECT = """
+    SELECT scope.account_id, price.version FROM unnest(?::text[]) AS scope (account_id) CROSS JOIN LATERAL (
+        SELECT version FROM price_version
+        WHERE model = ? AND price_version.account_id = scope.account_id AND effective_from_ms <= ?
+        ORDER BY effective_from_ms DESC, number DESC LIMIT 1
+    ) AS price"""
+_OPEN_HOLDS = (
+    "SELECT first_key_id, count(*) FROM reservation JOIN api_key USING (key_id) "
+    "WHERE state = 1 AND first_key_id IN (?*) GROUP BY first_key_id"
+)
+# Twice, because each of the two partial indexes serves one of them.
+_BEARERS = " UNION ALL ".join(
+    "SELECT account_id, idempotency_key, reservation_id, state FROM reservation "
+    "JOIN unnest(?::text[], ?::text[]) AS asked (account_id, idempotency_key) USING (account_id, idempotency_key) "
+    f"WHERE idempotency_key <> '' AND {condition}"
+    for condition in ("state IN (1, 2)", "state = 5")
+)
 LEGS = 2
 
 
@@ -42,7 +60,11 @@ class PostgresqlSession(SqlSession):
         self._connection = connection
         self._accounts: dict[str, Account] = {}
         self._locked: set[str] | None = None
+        # Looked up for the whole batch at once, by what the session is asked for one at a time.
         self._counters: dict[str, Counters] = {}
+        self._holds: dict[str, int] = {}
+        self._bearers: dict[tuple[str, str], list[tuple[str, State]]] = {}
+        self._versions: dict[tuple[str, str, int], str | None] = {}
         # How many postings are to be expected.
         self._named = 0
         self._transactions: list[int] = []
@@ -63,6 +85,8 @@ class PostgresqlSession(SqlSession):
             | {one.account_id for one in reservations.values() if one.account_id is not None}
         )
         self._load_counters({one.line_id for one in keys.values() if one.limits.counted})
+        self._load_holds({one.line_id for one in keys.values() if one.limits.concurrency is not None})
+        self._load_bearers({(keys[name].account_id, word) for name, word in names.bearers if name in keys})
         return Loaded(reservations, self._operations(names.operations), keys, dict(self._accounts))
 
     def counters(self, key_id: str) -> Counters:
@@ -70,6 +94,26 @@ class PostgresqlSession(SqlSession):
         if key_id not in self._counters:
             self._counters[key_id] = super().counters(key_id)
         return self._counters[key_id]
+
+    def open_holds(self, key_id: str) -> int:
+        """See Session."""
+        if key_id not in self._holds:
+            self._holds[key_id] = super().open_holds(key_id)
+        return self._holds[key_id]
+
+    def bearers(self, account_id: str, idempotency_key: str) -> list[tuple[str, State]]:
+        """See Session."""
+        found = self._bearers.get((account_id, idempotency_key))
+        return super().bearers(account_id, idempotency_key) if found is None else found
+
+    def price_at(self, model: str, account_id: str, at_ms: int) -> PriceVersion | None:
+        """See Session. The first question about a model is answered for every account of the batch."""
+        if (model, account_id, at_ms) not in self._versions:
+            scopes = {account_id, "", *self._accounts}
+            found = dict(self._all(_IN_EFFECT, list(scopes), model, at_ms))
+            self._versions |= {(model, scope, at_ms): found.get(scope) for scope in scopes}
+        version = self._versions[model, account_id, at_ms]
+        return None if version is None else self.price(version)
 
     def renewals(self, reservation_ids: Iterable[str]) -> dict[str, int]:
         """See Session."""
@@ -123,6 +167,18 @@ class PostgresqlSession(SqlSession):
         for key_id in wanted:
             windows = found.get(key_id, {})
             self._counters[key_id] = Counters(*(windows.get(period) or Window() for period in PERIODS))
+
+    def _load_holds(self, line_ids: set[str]) -> None:
+        if line_ids := line_ids - self._holds.keys():
+            found = dict(self._all(_OPEN_HOLDS, list(line_ids)))
+            self._holds |= {line_id: found.get(line_id, 0) for line_id in line_ids}
+
+    def _load_bearers(self, pairs: set[tuple[str, str]]) -> None:
+        if pairs := pairs - self._bearers.keys():
+            self._bearers |= {pair: [] for pair in pairs}
+            columns = [list(column) for column in zip(*pairs, strict=True)]
+            for account_id, word, reservation_id, state in self._all(_BEARERS, *columns, *columns):
+                self._bearers[account_id, word].append((reservation_id, State(state)))
 
     def _draw(self) -> None:
         """Numbers for as many postings as are named, to be taken from the end. Drawn under the locks, so that within an account

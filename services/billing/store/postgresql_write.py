@@ -15,8 +15,8 @@ Statement = tuple[str, Sequence[list[Any]]]
 
 # Columns that are not numbers.
 _WORDS = (
-    "account_id, name, key_id, models, replaces_key_id, first_key_id, replaced_by_key_id, version, model, tiers, bounds, reservation_id, price_version, "
-    "idempotency_key, worker_id, cause, operation_id, kind, request_id, note, period"
+    "account_id, name, key_id, models, replaces_key_id, first_key_id, replaced_by_key_id, version, model, tiers, bounds, "
+    "reservation_id, price_version, idempotency_key, worker_id, cause, operation_id, kind, request_id, note, period"
 )
 _TEXT = frozenset(_WORDS.split(", "))
 _BYTES = frozenset(("sha256", "asked", "content", "answer"))

@@ -214,9 +214,11 @@ class Client:
         assert result.WhichOneof("outcome") == "refusal", result
         return pb.RefusalReason.Name(result.refusal.reason).removeprefix("REFUSAL_REASON_")
 
-    async def settle(self, reservation_id: str, prompt: int | None, completion: int | None, **fields: Any) -> Any:
+    def settle_item(
+        self, reservation_id: str, prompt: int | None, completion: int | None, **fields: Any
+    ) -> pb.SettleItem:
         cached = fields.pop("cached", None)
-        item = pb.SettleItem(
+        return pb.SettleItem(
             **{
                 "reservation_id": reservation_id,
                 "usage": usage_pb2.Usage(
@@ -228,6 +230,9 @@ class Client:
                 **fields,
             }
         )
+
+    async def settle(self, reservation_id: str, prompt: int | None, completion: int | None, **fields: Any) -> Any:
+        item = self.settle_item(reservation_id, prompt, completion, **fields)
         return (await self.reservations.Settle(pb.SettleRequest(items=[item]))).results[0]
 
     async def release(self, reservation_id: str) -> str:
