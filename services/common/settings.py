@@ -150,8 +150,9 @@ class BillingSettings(Section):
 
     listen: str = "127.0.0.1:50052"
     metrics_listen: str = ""
-    # `sqlite:///relative/path`, `sqlite:////absolute/path`; empty means `billing.db` below data_dir.
-    database: str = ""
+    # `sqlite:///relative/path`, `sqlite:////absolute/path`, `postgresql://user:password@host/database`, which is why it is
+    # a secret; empty means `billing.db` below data_dir.
+    database: SecretStr = SecretStr("")
     limits: BillingLimits = BillingLimits()
 
 
@@ -202,7 +203,7 @@ class Settings(BaseSettings):
     @property
     def database_url(self) -> str:
         """Where billing keeps its ledger."""
-        return self.billing.database or f"sqlite:///{self.data_dir / 'billing.db'}"
+        return self.billing.database.get_secret_value() or f"sqlite:///{self.data_dir / 'billing.db'}"
 
     @property
     def token(self) -> str | None:

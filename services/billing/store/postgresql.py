@@ -5,23 +5,34 @@ StoreError, after which the connection is made anew: what became of it is found 
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 
 import psycopg
 from psycopg import errors
 
 from services.billing.price import PriceVersion
 from services.billing.store.port import Again, Names, StoreError
-from services.billing.store.postgresql_connection import connect, place, said
+from services.billing.store.postgresql_connection import connect
 from services.billing.store.postgresql_reader import PostgresqlReader
-from services.billing.store.postgresql_schema import migrate
+from services.billing.store.postgresql_schema import check, migrate
 from services.billing.store.postgresql_session import PostgresqlSession
+from services.billing.store.postgresql_url import place, said
 from services.common.errors import ConfigurationError
 
 # Another process was first; nothing of ours stands, and it can be done again at once.
 _RACES = (errors.UniqueViolation, errors.DeadlockDetected, errors.SerializationFailure)
 # Mistakes of ours, or values that no column takes: the operation's fault and not the database's.
 _BUGS = (psycopg.DataError, psycopg.IntegrityError, psycopg.ProgrammingError)
+
+
+def foresee(url: str) -> None:
+    """See `open.foresee`. Others may use it meanwhile, and nothing is changed."""
+    where = place(url)
+    try:
+        with closing(connect(url)) as connection:
+            check(connection, where)
+    except psycopg.Error as error:
+        raise ConfigurationError(f"billing.database: the {where} cannot be taken over: {said(error)}") from None
 
 
 class PostgresqlStore:
@@ -44,7 +55,7 @@ class PostgresqlStore:
                 self._connection.close()
                 raise
         except psycopg.Error as error:
-            raise ConfigurationError(f"the {self._place} cannot be used: {said(error)}") from error
+            raise ConfigurationError(f"the {self._place} cannot be used: {said(error)}") from None
         self._watch()
 
     @property
@@ -79,7 +90,7 @@ class PostgresqlStore:
             self._connection = connect(self._url)
         except (psycopg.Error, ConfigurationError) as error:
             reason = said(error) if isinstance(error, psycopg.Error) else str(error)
-            raise StoreError(f"billing's database cannot be reached: {reason}") from error
+            raise StoreError(f"billing's database cannot be reached: {reason}") from None
         self._watch()
 
     def open_holds(self) -> Iterable[tuple[str, int, int]]:

@@ -1,16 +1,16 @@
 """Connections to PostgreSQL with our settings. Only the PostgreSQL store's modules import it.
 
-Every wait is bounded: connecting, statements, locks, packets that nobody acknowledges. The server ends a transaction of ours
-that idles, so that a process that was stopped does not keep an account from the others.
+Every wait is bounded: connecting, statements, locks, packets that nobody acknowledges. The server ends a transaction or a
+connection of ours that idles, so that a process that was stopped or lost keeps neither an account nor the sweep from others.
 """
 
 from functools import lru_cache
 from typing import Any
 
 import psycopg
-from psycopg.conninfo import conninfo_to_dict
 from psycopg.types.string import StrDumper
 
+from services.billing.store.postgresql_url import place
 from services.common.errors import ConfigurationError
 
 Connection = psycopg.Connection[tuple[Any, ...]]
@@ -18,9 +18,16 @@ Connection = psycopg.Connection[tuple[Any, ...]]
 MIN_VERSION = 14
 CONNECT_TIMEOUT_S = 5
 UNACKNOWLEDGED_MS = 10_000
+# At both ends: the server finds out, too, that a machine of ours is gone, and gives up what it had locked.
+KEEPALIVE_IDLE_S = 10
+KEEPALIVE_EVERY_S = 5
+KEEPALIVES = 2
 LOCK_TIMEOUT_MS = 5_000
 STATEMENT_TIMEOUT_MS = 15_000
 IDLE_TIMEOUT_MS = 10_000
+# The writer speaks with every sweep. One that was stopped (SIGSTOP) and says nothing for so long does not keep others from
+# sweeping in its place. Questions may be rarer; their connections are made anew when they are needed.
+FORSAKEN_MS = 300_000
 # A question may be an export or the audit of a large ledger; it locks nothing.
 READ_TIMEOUT_MS = 600_000
 
@@ -41,9 +48,9 @@ def connect(url: str, *, read_only: bool = False) -> Connection:
         connect_timeout=CONNECT_TIMEOUT_S,
         application_name="speedinfer-billing",
         keepalives=1,
-        keepalives_idle=10,
-        keepalives_interval=5,
-        keepalives_count=2,
+        keepalives_idle=KEEPALIVE_IDLE_S,
+        keepalives_interval=KEEPALIVE_EVERY_S,
+        keepalives_count=KEEPALIVES,
         tcp_user_timeout=UNACKNOWLEDGED_MS,
     )
     try:
@@ -55,6 +62,10 @@ def connect(url: str, *, read_only: bool = False) -> Connection:
             ("statement_timeout", str(statement_ms)),
             ("lock_timeout", str(LOCK_TIMEOUT_MS)),
             ("idle_in_transaction_session_timeout", str(idle_ms)),
+            ("idle_session_timeout", str(FORSAKEN_MS)),
+            ("tcp_keepalives_idle", str(KEEPALIVE_IDLE_S)),
+            ("tcp_keepalives_interval", str(KEEPALIVE_EVERY_S)),
+            ("tcp_keepalives_count", str(KEEPALIVES)),
             ("default_transaction_isolation", "read committed"),
             ("default_transaction_read_only", "on" if read_only else "off"),
         ):
@@ -64,20 +75,6 @@ def connect(url: str, *, read_only: bool = False) -> Connection:
         connection.close()
         raise
     return connection
-
-
-def place(url: str) -> str:
-    """The database's name and host, for messages; never the URL, which may hold a password."""
-    try:
-        parts = conninfo_to_dict(url)
-    except psycopg.Error as error:
-        raise ConfigurationError("billing.database is not a URL that PostgreSQL understands") from error
-    return f"PostgreSQL database {parts.get('dbname', '')!r} at {parts.get('host') or 'this machine'}"
-
-
-def said(error: psycopg.Error) -> str:
-    """What PostgreSQL said, without the rows that it may quote in its details."""
-    return error.diag.message_primary or type(error).__name__
 
 
 @lru_cache(maxsize=256)

@@ -8,13 +8,15 @@ from pathlib import Path
 
 from services.billing.store import migrate as numbered
 from services.billing.store.migrate import Migration
-from services.billing.store.postgresql_connection import Connection
+from services.billing.store.postgresql_connection import LOCK_TIMEOUT_MS, Connection
 from services.common.errors import ConfigurationError
 
 FOLDER = Path(__file__).parent / "migrations" / "postgresql"
 _TABLE = """CREATE TABLE migration (
     number BIGINT PRIMARY KEY, name TEXT NOT NULL, sha256 TEXT NOT NULL, applied_at_ms BIGINT NOT NULL
 )"""
+# How long a process waits for another one's migration.
+MIGRATION_WAIT_MS = 600_000
 _SCRATCH = "speedinfer_as_written"
 
 # Every relation with its columns, every constraint, index, trigger and function of a schema, each as one text.
@@ -45,26 +47,47 @@ _expected: dict[tuple[int, int], dict[str, str]] = {}
 def migrate(connection: Connection, now_ms: int, place: str) -> None:
     """Bring the connection's schema to the newest version, or refuse it with a ConfigurationError that says why. Of several
     processes that start at once, one does it and the others wait."""
-    migrations = numbered.known(FOLDER)
     with connection.transaction():
-        row = connection.execute("SELECT quote_ident(current_schema())").fetchone()
-        if row is None or row[0] is None:
-            raise ConfigurationError(f"{place} has no schema on its search path; billing needs one of its own")
-        schema = str(row[0])
+        # The one wait here that others decide: for a migration of theirs, which may be a long one.
+        connection.execute(f"SET LOCAL lock_timeout = {MIGRATION_WAIT_MS}")
+        schema = _schema(connection, place)
         connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s || ' migrates', 0))", (schema,))
+        connection.execute(f"SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS}")
+        # Once it may: an index over many rows takes its time.
+        connection.execute(f"SET LOCAL statement_timeout = {MIGRATION_WAIT_MS}")
         found = _objects(connection, schema)
         if not found:
             connection.execute(_TABLE)
-        elif "migration" not in found:
-            raise ConfigurationError(
-                f"{place} holds tables that are not billing's; give billing a database or schema of its own"
-            )
-        applied = connection.execute("SELECT number, name, sha256 FROM migration ORDER BY number").fetchall()
-        numbered.check_known([(row[0], row[1], row[2]) for row in applied], migrations, place)
-        if found:
-            numbered.check_objects(_made_by(connection, migrations[: len(applied)]), found, len(applied), place)
-        for migration in migrations[len(applied) :]:
+        for migration in _missing(connection, found, place):
             _apply(connection, migration, now_ms)
+
+
+def check(connection: Connection, place: str) -> None:
+    """Refuse what `migrate` would refuse, and change nothing."""
+    with connection.transaction(force_rollback=True):
+        if found := _objects(connection, _schema(connection, place)):
+            _missing(connection, found, place)
+
+
+def _schema(connection: Connection, place: str) -> str:
+    row = connection.execute("SELECT quote_ident(current_schema())").fetchone()
+    if row is None or row[0] is None:
+        raise ConfigurationError(f"{place} has no schema on its search path; billing needs one of its own")
+    return str(row[0])
+
+
+def _missing(connection: Connection, found: dict[str, str], place: str) -> list[Migration]:
+    """The migrations that have not run on what was found."""
+    if found and "migration" not in found:
+        raise ConfigurationError(
+            f"{place} holds tables that are not billing's; give billing a database or schema of its own"
+        )
+    migrations = numbered.known(FOLDER)
+    applied = connection.execute("SELECT number, name, sha256 FROM migration ORDER BY number").fetchall()
+    numbered.check_known([(row[0], row[1], row[2]) for row in applied], migrations, place)
+    if found:
+        numbered.check_objects(_made_by(connection, migrations[: len(applied)]), found, len(applied), place)
+    return migrations[len(applied) :]
 
 
 def _apply(connection: Connection, migration: Migration, now_ms: int) -> None:

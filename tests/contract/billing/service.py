@@ -290,18 +290,22 @@ class Process:
     """One billing service as a process that can be killed."""
 
     def __init__(self, data_dir: Path, database: str) -> None:
-        self._arguments = settings(data_dir, database).model_dump_json()
+        # On its standard input: a URL may hold a password, and arguments are for everybody to read.
+        self._settings = settings(data_dir, database).model_dump(mode="json") | {"admin_token": TOKEN}
+        self._settings["billing"]["database"] = database
 
     async def start(self) -> Client:
         script = (
             "import json, sys; from services.billing.main import main; from services.common.settings import Settings; "
-            f"values = json.loads(sys.argv[1]); values['admin_token'] = {TOKEN!r}; "
-            "sys.exit(main(Settings.model_validate(values)))"
+            "sys.exit(main(Settings.model_validate(json.load(sys.stdin))))"
         )
         self.process = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", script, self._arguments, stderr=asyncio.subprocess.PIPE
+            sys.executable, "-c", script, stdin=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
         )
+        assert self.process.stdin is not None
         assert self.process.stderr is not None
+        self.process.stdin.write(json.dumps(self._settings).encode())
+        self.process.stdin.close()
         async for line in self.process.stderr:
             event = json.loads(line) if line.startswith(b"{") else {}
             if event.get("event") == "serving":
