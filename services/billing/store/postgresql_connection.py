@@ -36,7 +36,12 @@ class _Text(StrDumper):
     """PostgreSQL cannot store U+0000. No id of ours has one, so only what people and clients wrote is changed."""
 
     def dump(self, obj: str) -> Any:
-        return super().dump(obj.replace("\0", "\ufffd"))
+        return super().dump(storable(obj))
+
+
+def storable(text: str) -> str:
+    """A text as it is stored and comes back."""
+    return text.replace("\0", "\ufffd")
 
 
 def connect(url: str, *, read_only: bool = False) -> Connection:

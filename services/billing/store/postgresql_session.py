@@ -18,7 +18,7 @@ from services.billing.reservation import State
 from services.billing.store import postgresql_write as write
 from services.billing.store import rows
 from services.billing.store.port import Again, Changes, Loaded, Names
-from services.billing.store.postgresql_connection import Connection, words
+from services.billing.store.postgresql_connection import Connection, storable, words
 from services.billing.store.sql_session import PERIODS, SqlSession
 
 # Customers' accounts of what a batch names.
@@ -86,7 +86,7 @@ class PostgresqlSession(SqlSession):
         )
         self._load_counters({one.line_id for one in keys.values() if one.limits.counted})
         self._load_holds({one.line_id for one in keys.values() if one.limits.concurrency is not None})
-        self._load_bearers({(keys[name].account_id, word) for name, word in names.bearers if name in keys})
+        self._load_bearers({(keys[name].account_id, storable(word)) for name, word in names.bearers if name in keys})
         return Loaded(reservations, self._operations(names.operations), keys, dict(self._accounts))
 
     def counters(self, key_id: str) -> Counters:
@@ -103,7 +103,7 @@ class PostgresqlSession(SqlSession):
 
     def bearers(self, account_id: str, idempotency_key: str) -> list[tuple[str, State]]:
         """See Session."""
-        found = self._bearers.get((account_id, idempotency_key))
+        found = self._bearers.get((account_id, storable(idempotency_key)))
         return super().bearers(account_id, idempotency_key) if found is None else found
 
     def price_at(self, model: str, account_id: str, at_ms: int) -> PriceVersion | None:
