@@ -35,6 +35,12 @@ class Server:
             cursor = connection.execute(statement)
             return list(cursor) if cursor.description else []
 
+    def wait_for_waiting(self) -> None:
+        """Until somebody waits for a row that another has locked."""
+        until = time.monotonic() + RELOAD_S
+        while not self.do("SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"):
+            assert time.monotonic() < until, "nobody ever waited"
+
     def reload(self, setting: str, value: str) -> None:
         """Have the settings read again, and wait until one has its value."""
         self.do("SELECT pg_reload_conf()")
