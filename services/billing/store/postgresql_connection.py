@@ -4,16 +4,19 @@ Every wait is bounded: connecting, statements, locks, packets that nobody acknow
 connection of ours that idles, so that a process that was stopped or lost keeps neither an account nor the sweep from others.
 """
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
 import psycopg
-from psycopg.types.string import StrDumper
+from psycopg.types.string import StrDumper, StrDumperUnknown
 
+from services.billing.store.postgresql_array import Array, array
 from services.billing.store.postgresql_url import place
 from services.common.errors import ConfigurationError
 
 Connection = psycopg.Connection[tuple[Any, ...]]
+Cursor = psycopg.Cursor[tuple[Any, ...]]
 
 MIN_VERSION = 14
 CONNECT_TIMEOUT_S = 5
@@ -34,6 +37,13 @@ READ_TIMEOUT_MS = 600_000
 
 class _Text(StrDumper):
     """PostgreSQL cannot store U+0000. No id of ours has one, so only what people and clients wrote is changed."""
+
+    def dump(self, obj: str) -> Any:
+        return super().dump(storable(obj))
+
+
+class _Array(StrDumperUnknown):
+    """The same, of an array's elements."""
 
     def dump(self, obj: str) -> Any:
         return super().dump(storable(obj))
@@ -76,15 +86,26 @@ def connect(url: str, *, read_only: bool = False) -> Connection:
         ):
             connection.execute("SELECT set_config(%s, %s, false)", (name, value))
         connection.adapters.register_dumper(str, _Text)
+        connection.adapters.register_dumper(Array, _Array)
     except BaseException:
         connection.close()
         raise
     return connection
 
 
+def run(connection: Connection, statement: str, values: Sequence[Any]) -> Cursor:
+    """A statement in the words that `sql_reader` and `sql_session` leave to a store. A list goes in as one array."""
+    return connection.execute(words(statement), given(values))
+
+
+def given(values: Sequence[Any]) -> list[Any]:
+    """Values as they go in."""
+    return [array(value) if isinstance(value, list) else value for value in values]
+
+
 @lru_cache(maxsize=256)
 def words(statement: str) -> str:
-    """How PostgreSQL says what `sql_reader` and `sql_session` leave to a store."""
+    """How PostgreSQL says it."""
     return statement.replace("IN (?*)", "= ANY(%s)").replace("?", "%s")
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import psycopg
 
-from services.billing.store.postgresql_connection import connect, words
+from services.billing.store.postgresql_connection import connect, given, run, words
 from services.billing.store.sql_reader import SqlReader, Stream
 
 ROWS_A_FETCH = 2_000
@@ -29,12 +29,12 @@ class PostgresqlReader(SqlReader):
 
     def _all(self, statement: str, *values: Any) -> list[Any]:
         try:
-            return self._connection.execute(words(statement), values).fetchall()
+            return run(self._connection, statement, values).fetchall()
         except psycopg.OperationalError:
             if not self._connection.closed:
                 raise
         self._connection = connect(self._url, read_only=True)
-        return self._connection.execute(words(statement), values).fetchall()
+        return run(self._connection, statement, values).fetchall()
 
     @contextmanager
     def _snapshot(self) -> Iterator[Stream]:
@@ -49,7 +49,7 @@ class PostgresqlReader(SqlReader):
                 def stream(statement: str, *values: Any) -> Iterable[Any]:
                     cursor = cursors.enter_context(connection.cursor(name=f"stream_{next(names)}"))
                     cursor.itersize = ROWS_A_FETCH
-                    return cursor.execute(words(statement), values)
+                    return cursor.execute(words(statement), given(values))
 
                 yield stream
         finally:

@@ -18,7 +18,8 @@ from services.billing.reservation import State
 from services.billing.store import postgresql_write as write
 from services.billing.store import rows
 from services.billing.store.port import Again, Changes, Loaded, Names
-from services.billing.store.postgresql_connection import Connection, storable, words
+from services.billing.store.postgresql_array import array
+from services.billing.store.postgresql_connection import Connection, run, storable
 from services.billing.store.sql_session import PERIODS, SqlSession
 
 # Customers' accounts of what a batch names.
@@ -138,19 +139,19 @@ class PostgresqlSession(SqlSession):
                 self._connection.execute(statement, columns)
 
     def _all(self, statement: str, *values: Any) -> list[Any]:
-        return self._connection.execute(words(statement), values).fetchall()
+        return run(self._connection, statement, values).fetchall()
 
     def _concerned(self, names: Names) -> set[str]:
         if not names.keys and not names.reservations:
             return set()
-        values = {"keys": list(names.keys), "reservations": list(names.reservations)}
+        values = {"keys": array(names.keys), "reservations": array(names.reservations)}
         return {row[0] for row in self._connection.execute(_CONCERNED, values)}
 
     def _lock(self, account_ids: set[str]) -> None:
         """Once a session, all of them; one more later could be waited for by somebody who waits for us."""
         if self._locked is None:
             self._locked = account_ids
-            for row in self._connection.execute(_LOCK, (list(account_ids),)) if account_ids else ():
+            for row in self._connection.execute(_LOCK, (array(account_ids),)) if account_ids else ():
                 self._accounts[row[0]] = rows.account(row)
         elif missing := account_ids - self._locked:
             raise Again(Names(accounts=missing))

@@ -4,14 +4,14 @@
 # ruff: noqa: S608
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
 from services.billing.limits import Counters
 from services.billing.store import rows
 from services.billing.store.port import Changes
+from services.billing.store.postgresql_array import Array, array
 from services.billing.store.sql_session import PERIODS
 
-Statement = tuple[str, Sequence[list[Any]]]
+Statement = tuple[str, Sequence[Array]]
 
 # Columns that are not numbers.
 _WORDS = (
@@ -56,7 +56,7 @@ def statements(changes: Changes) -> Iterator[Statement]:
     closed = [rows.reservation_row(one) for one in changes.changed_reservations.values()]
     yield from _update("reservation", _CLOSING, "reservation_id", ((row[5], *row[14:25], row[0]) for row in closed))
     if closed:
-        yield "DELETE FROM renewal WHERE reservation_id = ANY(%s)", [[row[0] for row in closed]]
+        yield "DELETE FROM renewal WHERE reservation_id = ANY(%s)", [array(row[0] for row in closed)]
     yield from _insert("reservation", rows.RESERVATION, map(rows.reservation_row, changes.new_reservations.values()))
     yield from _upsert_renewals(changes)
     yield from _upsert_counters(changes.counters)
@@ -131,5 +131,5 @@ def _type(table: str, column: str) -> str:
     return "bigint" if number else "text"
 
 
-def _columns(values: Sequence[rows.Row]) -> list[list[Any]]:
-    return [list(column) for column in zip(*values, strict=True)]
+def _columns(values: Sequence[rows.Row]) -> list[Array]:
+    return [array(column) for column in zip(*values, strict=True)]
