@@ -1,5 +1,7 @@
 -- The ledger, as SQLite's 0001 and 0002 have it. Amounts are nano-USD, moments milliseconds since the epoch (UTC).
 -- Text is ordered by its bytes, whatever the database's own order is: pages and locks go by it.
+-- Unlike SQLite's, rows that every request writes refer to others without a foreign key: what they name is locked or was inserted
+-- by the same transaction, the audit names what points nowhere, and checking each row again took a third of a batch's time.
 -- Numbers in `kind`, `state`, `operation` and `ending` are those of the protos' enums.
 
 CREATE TABLE account (
@@ -92,7 +94,7 @@ CREATE INDEX price_version_scope ON price_version (model, account_id, effective_
 CREATE TABLE reservation (
     reservation_id TEXT COLLATE "C" PRIMARY KEY,
     -- NULL: the id was released before it was ever reserved; only the state counts.
-    account_id TEXT COLLATE "C" REFERENCES account (account_id),
+    account_id TEXT COLLATE "C",
     key_id TEXT COLLATE "C" NOT NULL,
     model TEXT COLLATE "C" NOT NULL,
     operation BIGINT NOT NULL,
@@ -149,8 +151,8 @@ CREATE TABLE ledger_transaction (
 
 CREATE TABLE entry (
     number BIGINT PRIMARY KEY,
-    transaction_number BIGINT NOT NULL REFERENCES ledger_transaction (number),
-    account_id TEXT COLLATE "C" NOT NULL REFERENCES account (account_id),
+    transaction_number BIGINT NOT NULL,
+    account_id TEXT COLLATE "C" NOT NULL,
     amount_nanos BIGINT NOT NULL,
     -- Counted from 1 within a customer's account; NULL for the house's legs, as is the balance.
     account_seq BIGINT,
@@ -161,9 +163,9 @@ CREATE UNIQUE INDEX entry_account ON entry (account_id, account_seq) WHERE accou
 
 -- What a charge was made of. At most one a reservation, whatever the code above does.
 CREATE TABLE charge (
-    transaction_number BIGINT PRIMARY KEY REFERENCES ledger_transaction (number),
+    transaction_number BIGINT PRIMARY KEY,
     reservation_id TEXT COLLATE "C" NOT NULL UNIQUE,
-    account_id TEXT COLLATE "C" NOT NULL REFERENCES account (account_id),
+    account_id TEXT COLLATE "C" NOT NULL,
     booked_at_ms BIGINT NOT NULL,
     key_id TEXT COLLATE "C" NOT NULL,
     model TEXT COLLATE "C" NOT NULL,
