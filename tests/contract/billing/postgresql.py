@@ -4,6 +4,7 @@ Where the wheel or the driver is missing, what needs them is skipped, which REQU
 """
 
 import shutil
+import subprocess
 import tempfile
 import time
 import warnings
@@ -11,7 +12,9 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
+import psutil
 import pytest
 
 RELOAD_S = 10.0
@@ -21,8 +24,19 @@ TABLES = "renewal, charge, entry, ledger_transaction, operation, reservation, pr
 class Server:
     """The running server and its one database."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, programs: Path = Path()) -> None:
         self.url = url
+        self._programs = programs
+
+    def program(self, name: str, *arguments: str) -> None:
+        """Run one of PostgreSQL's own programs. The URL goes in by the environment: arguments are for everybody to read."""
+        parts = urlsplit(self.url)
+        environment = {
+            "PGHOST": parse_qs(parts.query)["host"][0],
+            "PGUSER": parts.username or "",
+            "PGDATABASE": "postgres",
+        }
+        subprocess.run([self._programs / name, *arguments], env=environment, check=True, timeout=60)
 
     def connect(self, database: str = "postgres") -> Any:
         import psycopg
@@ -35,10 +49,11 @@ class Server:
             cursor = connection.execute(statement)
             return list(cursor) if cursor.description else []
 
-    def wait_for_waiting(self) -> None:
-        """Until somebody waits for a row that another has locked."""
+    def wait_for_waiting(self, event: str = "") -> None:
+        """Until somebody waits for such an event, or else for a row that another has locked."""
         until = time.monotonic() + RELOAD_S
-        while not self.do("SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"):
+        wanted = f"wait_event = '{event}'" if event else "wait_event_type = 'Lock'"
+        while not self.do(f"SELECT 1 FROM pg_stat_activity WHERE {wanted}"):
             assert time.monotonic() < until, "nobody ever waited"
 
     def reload(self, setting: str, value: str) -> None:
@@ -47,6 +62,20 @@ class Server:
         until = time.monotonic() + RELOAD_S
         while self.do(f"SHOW {setting}") != [(value,)]:
             assert time.monotonic() < until, f"{setting} never became {value}"
+
+    def backends(self) -> list[int]:
+        """The server's processes that serve billing."""
+        rows = self.do("SELECT pid FROM pg_stat_activity WHERE application_name = 'speedinfer-billing'")
+        return [row[0] for row in rows]
+
+    def fill_disk(self) -> None:
+        """As if there were no room for the log of what billing's connections write. Others, and those that they make next, have
+        room."""
+        prlimit = shutil.which("prlimit") or pytest.skip("prlimit (util-linux) is not installed")
+        for backend in self.backends():
+            # As the server's own user, whose processes they are.
+            owner = psutil.Process(backend).uids().real
+            subprocess.run([prlimit, f"--pid={backend}", "--fsize=8192"], user=owner, check=True, timeout=10)
 
     def cut(self) -> None:
         """End every connection."""
@@ -104,7 +133,7 @@ def running() -> Iterator[Server]:
             warnings.simplefilter("ignore")
             server = embedded.get_server(folder / "data", cleanup_mode="stop")
         try:
-            yield Server(server.get_uri())
+            yield Server(server.get_uri(), Path(embedded.__file__).parent / "pginstall" / "bin")
         finally:
             server.cleanup()
     finally:

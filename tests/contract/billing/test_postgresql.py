@@ -1,19 +1,14 @@
 """What only the PostgreSQL store promises: the server's settings, its migrations, append-only tables, outages."""
 
-import asyncio
 from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 
-import grpc
 import pytest
-from speedinfer.billing.v1 import reservation_pb2 as pb
 
 from services.billing.store.open import open_store
 from services.common.errors import ConfigurationError
-from tests.contract.billing.cut import way_to
 from tests.contract.billing.postgresql import Server
-from tests.contract.billing.service import Client, Service, status_of
+from tests.contract.billing.service import Client, Service
 
 pytestmark = [pytest.mark.processes, pytest.mark.real]
 USD = 1_000_000_000
@@ -110,73 +105,6 @@ def test_the_books_are_append_only(made: Server, table: str) -> None:
         for change in (f"UPDATE {table} SET {name} = {name}", f"DELETE FROM {table}", f"TRUNCATE {table} CASCADE"):
             with pytest.raises(psycopg.Error, match="append only"):
                 connection.execute(change)
-
-
-@ON_POSTGRESQL
-async def test_an_outage_acknowledges_nothing_and_recovers(
-    postgresql: Server, service: Service, client: Client
-) -> None:
-    account = await client.open_account("10")
-    key = await client.key(account)
-    held = await client.hold(key)
-    item = client.reserve_item(key)
-    assert await client.balance(account) == (10 * USD, USD)
-    with postgresql.unreachable():
-        for call in (client.reserve(item), client.settle(held, 1, 1), client.account(account)):
-            with pytest.raises(grpc.aio.AioRpcError) as caught:
-                await call
-            assert status_of(caught.value) == "UNAVAILABLE"
-    # An outage shortens no lease.
-    service.clock.advance(25_000)
-    assert (await client.reserve(item)).HasField("reservation")
-    assert (await client.renew(held))[1] == 60_000
-    assert await service.pass_time(59) == 0
-    assert await client.balance(account) == (10 * USD, 2 * USD)
-    assert (await client.verify()).ok
-    assert await service.pass_time(1) == 2
-
-
-@ON_POSTGRESQL
-async def test_questions_survive_a_server_that_was_started_again(
-    postgresql: Server, service: Service, client: Client
-) -> None:
-    account = await client.open_account("10")
-    assert (await client.verify()).ok
-    postgresql.cut()
-    assert await client.balance(account) == (10 * USD, 0)
-    assert (await client.verify()).ok
-
-
-@ON_POSTGRESQL
-async def test_a_commit_whose_outcome_nobody_knows_is_looked_up_by_its_id(database: str, tmp_path: Path) -> None:
-    async with way_to(database) as way:
-        service = Service(tmp_path, way.url)
-        client = await service.start()
-        await client.set_price()
-        account = await client.open_account("10")
-        key = await client.key(account)
-        item = client.reserve_item(key)
-
-        async def lost(call: "asyncio.Future[object] | object") -> None:
-            with pytest.raises(grpc.aio.AioRpcError) as caught:
-                await call  # type: ignore[misc]
-            assert status_of(caught.value) == "UNAVAILABLE"
-            assert way.cut.is_set()
-
-        way.lose_the_next_commit()
-        await lost(client.reserve(item))
-        assert await client.balance(account) == (10 * USD, USD)
-        assert (await client.reserve(item)).reservation.state == pb.RESERVATION_STATE_HELD
-        way.lose_the_next_commit()
-        await lost(client.settle(item.reservation_id, 10, 5))
-        assert (await client.settle(item.reservation_id, 10, 5)).status == pb.SETTLE_STATUS_SETTLED
-        operation_id = client.new_id()
-        way.lose_the_next_commit()
-        await lost(client.credit(account, "1", operation_id=operation_id))
-        await client.credit(account, "1", operation_id=operation_id)
-        assert await client.balance(account) == (11 * USD - 15_000, 0)
-        assert (await client.verify()).ok
-        await service.stop()
 
 
 @ON_POSTGRESQL
