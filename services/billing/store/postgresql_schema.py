@@ -40,8 +40,8 @@ UNION ALL
 SELECT proname::text, pg_get_functiondef(oid) FROM pg_proc WHERE pronamespace = %(schema)s::regnamespace
 """
 
-# What so many migrations make on a server of a version, which does not change while this process runs.
-_expected: dict[tuple[int, int], dict[str, str]] = {}
+# What migrations (their hashes) make on a server of a version.
+_expected: dict[tuple[int, tuple[str, ...]], dict[str, str]] = {}
 
 
 def migrate(connection: Connection, now_ms: int, place: str) -> None:
@@ -98,7 +98,7 @@ def _apply(connection: Connection, migration: Migration, now_ms: int) -> None:
 
 
 def _made_by(connection: Connection, migrations: list[Migration]) -> dict[str, str]:
-    version = (connection.info.server_version, len(migrations))
+    version = (connection.info.server_version, tuple(migration.sha256 for migration in migrations))
     if version not in _expected:
         with connection.transaction(force_rollback=True):
             connection.execute(f"CREATE SCHEMA {_SCRATCH}")

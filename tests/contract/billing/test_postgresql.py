@@ -1,11 +1,20 @@
-"""What only the PostgreSQL store promises: the server's settings, its migrations, append-only tables, outages."""
+"""What only the PostgreSQL store promises: the server's settings, its migrations, append-only tables, few statements.
 
+The driver is imported by the tests themselves, so that they are skipped and not missing where it is not installed.
+"""
+
+import shutil
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from pathlib import Path
+from typing import Any
 
 import pytest
+from speedinfer.billing.v1 import reservation_pb2 as pb
 
-from services.billing.store.open import open_store
+from services.billing.store.open import foresee, open_store
 from services.common.errors import ConfigurationError
 from tests.contract.billing.postgresql import Server
 from tests.contract.billing.service import Client, Service
@@ -80,6 +89,103 @@ def test_a_database_that_is_not_as_written_is_refused(made: Server, change: str,
     made.do(change)
     with pytest.raises(ConfigurationError, match=said):
         opened(made.url)
+
+
+@pytest.fixture
+def later(made: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    """The migrations of a later program, in a folder to which more can be added."""
+    from services.billing.store import postgresql_schema
+
+    for file in postgresql_schema.FOLDER.glob("*.sql"):
+        shutil.copy(file, tmp_path)
+    monkeypatch.setattr(postgresql_schema, "FOLDER", tmp_path)
+    yield tmp_path
+    monkeypatch.undo()
+
+
+def test_an_older_database_is_brought_up_and_the_older_program_refuses_it(
+    made: Server, later: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made.do("INSERT INTO account (account_id, kind, name, created_at_ms) VALUES ('a', 'customer', 'n', 0)")
+    (later / "0002_more.sql").write_text("ALTER TABLE account ADD COLUMN more BIGINT NOT NULL DEFAULT 7;")
+    foresee(made.url)
+    # To look is not to change.
+    assert made.do("SELECT count(*) FROM migration") == [(1,)]
+    opened(made.url)
+    opened(made.url)
+    assert made.do("SELECT name FROM migration ORDER BY number") == [("0001_ledger",), ("0002_more",)]
+    assert made.do("SELECT more FROM account WHERE account_id = 'a'") == [(7,)]
+    monkeypatch.undo()
+    for opening in (opened, foresee):
+        with pytest.raises(ConfigurationError, match="newer than this program knows"):
+            opening(made.url)
+
+
+def test_half_a_migration_never_stands(made: Server, later: Path) -> None:
+    (later / "0002_broken.sql").write_text("CREATE TABLE half (a BIGINT); ALTER TABLE nothing ADD COLUMN a BIGINT;")
+    with pytest.raises(ConfigurationError, match="nothing"):
+        opened(made.url)
+    assert made.do("SELECT count(*), to_regclass('half') FROM migration") == [(1, None)]
+    (later / "0002_broken.sql").unlink()
+    opened(made.url)
+
+
+def test_of_several_that_start_at_once_one_makes_the_tables(made: Server) -> None:
+    made.drop()
+    with ThreadPoolExecutor(4) as starting:
+        for one in [starting.submit(opened, made.url) for _ in range(4)]:
+            one.result()
+    assert made.do("SELECT number FROM migration") == [(1,)]
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_every_wait_is_bounded(postgresql: Server, read_only: bool) -> None:
+    from services.billing.store.postgresql_connection import connect
+
+    names = ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout", "idle_session_timeout")
+    with closing(connect(postgresql.url, read_only=read_only)) as connection:
+        found = {name: connection.execute(f"SHOW {name}").fetchone()[0] for name in names}
+    assert set(found) == set(names)
+    assert "0" not in found.values()
+
+
+@ON_POSTGRESQL
+async def test_a_batch_takes_as_many_statements_as_a_single_call(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import psycopg
+
+    keys = [
+        await client.key(await client.open_account("1000"), concurrency=50, requests_per_minute=100) for _ in range(20)
+    ]
+    statements: list[str] = []
+    execute = psycopg.Connection.execute
+
+    def counted(self: Any, query: Any, *args: Any, **fields: Any) -> Any:
+        if threading.current_thread().name == "billing-writer":
+            statements.append(query)
+        return execute(self, query, *args, **fields)
+
+    monkeypatch.setattr(psycopg.Connection, "execute", counted)
+
+    async def taken(count: int) -> tuple[int, int]:
+        """Statements for so many reservations of as many accounts, and for their charges."""
+        items = [client.reserve_item(key, idempotency_key=client.new_id(), output_limit=1) for key in keys[:count]]
+        statements.clear()
+        held = await client.reservations.Reserve(pb.ReserveRequest(items=items))
+        assert all(result.HasField("reservation") for result in held.results)
+        reserving = len(statements)
+        statements.clear()
+        settles = [client.settle_item(item.reservation_id, 1, 1) for item in items]
+        settled = await client.reservations.Settle(pb.SettleRequest(items=settles))
+        assert {result.status for result in settled.results} == {pb.SETTLE_STATUS_SETTLED}
+        return reserving, len(statements)
+
+    # The price's version is read once for all.
+    await taken(1)
+    alone = await taken(1)
+    assert min(alone) > 5
+    assert await taken(20) == alone
 
 
 def test_another_program_s_database_is_refused(made: Server) -> None:
