@@ -33,15 +33,15 @@ class Migration:
         return hashlib.sha256(self.text.encode()).hexdigest()
 
 
-def known(folder: Path = FOLDER) -> list[Migration]:
-    """All migrations, in order: files named `NNNN_what.sql`."""
+def known(folder: Path) -> list[Migration]:
+    """All migrations of a folder, in order: files named `NNNN_what.sql`."""
     files = sorted(folder.glob("[0-9]*.sql"))
     return [Migration(int(file.stem.split("_")[0]), file.stem, file.read_text()) for file in files]
 
 
 def migrate(connection: sqlite3.Connection, now_ms: int, place: str) -> None:
     """Bring a database to the newest version, or refuse it with a ConfigurationError that says why."""
-    migrations = known()
+    migrations = known(FOLDER)
     connection.execute("BEGIN IMMEDIATE")
     try:
         if not _objects(connection):
