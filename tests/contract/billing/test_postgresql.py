@@ -59,10 +59,28 @@ def test_a_server_without_fsync_is_refused(postgresql: Server) -> None:
         postgresql.reload("fsync", "on")
 
 
-def test_what_is_no_server_is_refused_without_telling_the_password() -> None:
-    with pytest.raises(ConfigurationError, match="cannot be used") as caught:
-        opened("postgresql://me:mine@127.0.0.1:1/billing")
-    assert "mine" not in str(caught.value)
+def test_an_array_comes_back_as_it_went_in(postgresql: Server) -> None:
+    from services.billing.store.postgresql_array import array
+    from services.billing.store.postgresql_connection import connect
+
+    texts = [
+        "",
+        "NULL",
+        None,
+        'a "quoted" one',
+        "back\\slash\\",
+        "{a,b}",
+        "'; DROP TABLE entry; --",
+        "\n\t ",
+        "\u4e16\U0001f642",
+        "%s ?",
+    ]
+    numbers = [0, -1, 2**63 - 1, -(2**63), None]
+    raw = [b"", b'\x00\xff"\\{},', None]
+    with closing(connect(postgresql.url)) as connection:
+        for kind, elements in (("text", texts), ("bigint", numbers), ("bytea", raw), ("text", [])):
+            row = connection.execute(f"SELECT %s::{kind}[]", [array(elements)]).fetchone()
+            assert row == (elements,)
 
 
 @pytest.mark.parametrize(
