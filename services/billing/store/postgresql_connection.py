@@ -81,6 +81,10 @@ def connect(url: str, *, read_only: bool = False) -> Connection:
             ("tcp_keepalives_idle", str(KEEPALIVE_IDLE_S)),
             ("tcp_keepalives_interval", str(KEEPALIVE_EVERY_S)),
             ("tcp_keepalives_count", str(KEEPALIVES)),
+            # What a batch asks has an index each. Left to itself the planner reads whole tables that it believes small, as all
+            # are until they are first analysed, and compares every row with every id.
+            ("enable_seqscan", "on" if read_only else "off"),
+            ("jit", "on" if read_only else "off"),
             ("default_transaction_isolation", "read committed"),
             ("default_transaction_read_only", "on" if read_only else "off"),
         ):
