@@ -1,8 +1,8 @@
 """Durable reserve+settle cycles through gRPC: callers behind one client that batches, against SQLite or PostgreSQL.
 
-    .venv/bin/python benchmarks/ledger.py                             SQLite in a folder that is removed afterwards
-    .venv/bin/python benchmarks/ledger.py --store postgresql          a PostgreSQL of its own, from its wheel
-    .venv/bin/python benchmarks/ledger.py --accounts 1 --callers 1    one hot account, a lone caller
+    .venv/bin/python benchmarks/stores.py                             SQLite in a folder that is removed afterwards
+    .venv/bin/python benchmarks/stores.py --store postgresql          a PostgreSQL of its own, from its wheel
+    .venv/bin/python benchmarks/stores.py --accounts 1 --callers 1    one hot account, a lone caller
 
 One billing process, one client on the same machine. A cycle is a hold and its charge, both acknowledged.
 """
