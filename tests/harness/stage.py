@@ -10,14 +10,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import httpx
-
 from services.common.money import parse_usd
 from tests.fakes.canary_words import PROMPT
 from tests.fakes.scenario import Answered, Scenario
 from tests.fakes.scenarios import table
 from tests.fakes.scripts import Received
 from tests.fakes.worker import FakeWorker
+from tests.harness import http_client
 from tests.harness.charges import charge_nanos
 from tests.harness.fake_worker import ThreadedWorker
 from tests.harness.product import Product
@@ -107,7 +106,7 @@ class Stage:
     async def ask(self, customer: Customer, scenario: Scenario, **more: Any) -> Stream:
         """Ask for what the scenario is about, and read the answer to its end."""
         headers = {"authorization": f"Bearer {customer.key}"}
-        async with httpx.AsyncClient(base_url=self.product.base_url, headers=headers, timeout=ANSWER_S) as http:
+        async with http_client.plain(base_url=self.product.base_url, headers=headers, timeout=ANSWER_S) as http:
             return await stream(http, f"/{scenario.route}", self.body(scenario, **more))
 
     @staticmethod
