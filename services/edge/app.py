@@ -91,11 +91,12 @@ class Edge:
         self._watchers.spawn(self._holds.renew(), "renew-holds")
         self._watchers.spawn(self._delivery.run(), "deliver-outbox")
         section = self._settings.edge
-        self.port = await self._listen(
-            self._public(), section.listen, "edge.listen", section.limits.max_connections, given
-        )
+        # Clients last: where anything else cannot be had, none was accepted.
         self.admin_port = await self._listen(
             self._admin_app(), section.admin_listen, "edge.admin_listen", _MAX_ADMIN_CONNECTIONS, given
+        )
+        self.port = await self._listen(
+            self._public(), section.listen, "edge.listen", section.limits.max_connections, given
         )
         _log.info("edge_listens", port=self.port, admin_port=self.admin_port)
 

@@ -101,7 +101,7 @@ async def test_one_connection_too_many_is_told_so_and_closed(make_stand: Make) -
     slow = Slow(stand)
     await slow.begin()
     idle = [await asyncio.open_connection("127.0.0.1", stand.edge.port) for _ in range(2)]
-    await eventually(lambda: len(stand.edge._runners[0].server.connections) == 3)
+    await eventually(lambda: len(stand.edge._runners[-1].server.connections) == 3)
     for _ in range(5):
         reader, writer = await asyncio.open_connection("127.0.0.1", stand.edge.port)
         async with asyncio.timeout(5):
@@ -121,7 +121,7 @@ async def test_one_connection_too_many_is_told_so_and_closed(make_stand: Make) -
     assert await slow.finish() == 200
     for _, each in idle:
         each.close()
-    await eventually(lambda: not stand.edge._runners[0].server.connections)
+    await eventually(lambda: not stand.edge._runners[-1].server.connections)
     assert (await stand.post()).status == 200
 
 

@@ -345,7 +345,7 @@ async def test_health_and_readiness(stand: Stand) -> None:
 
 async def test_the_description_names_every_route(stand: Stand) -> None:
     described = set((await stand.get("/openapi.json")).json["paths"])
-    app = stand.edge._runners[0].app
+    app = stand.edge._runners[-1].app
     served = {resource.canonical for resource in app.router.resources()}
     assert described == served
 

@@ -449,7 +449,7 @@ class ReserveResult(_message.Message):
 
     @_builtins.property
     def limits(self) -> Global___LimitState:
-        """Where the key's limits stand after this; absent where it has none."""
+        """Where the limits of key and account stand after this; absent where it has none."""
 
     def __init__(
         self,
