@@ -170,7 +170,9 @@ class TritonGrpc:
             raise
         finally:
             if over:
-                self._endings.spawn(_see_off(call), "see-off-triton")
+                ending = self._endings.spawn(_see_off(call), "see-off-triton")
+                # Not in the coroutine, which never begins where it is cancelled first.
+                ending.add_done_callback(lambda _: call.cancel())
             else:
                 call.cancel()
 
@@ -228,8 +230,6 @@ async def _see_off(call: Any) -> None:
                 pass
     except (TimeoutError, grpc.aio.AioRpcError, asyncio.InvalidStateError):
         pass
-    finally:
-        call.cancel()
 
 
 def _request(plan: TensorPlan, inputs: Sequence[InputTensor], dispatch: Dispatch) -> Any:
