@@ -45,7 +45,7 @@ class EdgeLimits(Section):
     """What bounds the edge. Every queue, body, buffer and wait has its bound here."""
 
     max_body_bytes: Count = 32 * 1024 * 1024
-    # All bodies that are being read together.
+    # All bodies that are being read together; those of one key are at most a quarter of it, or one.
     max_bodies_bytes: Count = 512 * 1024 * 1024
     # A body of 32 MiB over 4 Mbit/s takes about a minute.
     body_timeout_s: Positive = 75.0

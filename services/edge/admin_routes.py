@@ -32,12 +32,12 @@ class AdminRoutes:
         self._router = router
         self._token = token
         self._metrics = metrics
-        self._room = BodyRoom(_MAX_BODIES_BYTES)
+        self._room = BodyRoom(_MAX_BODIES_BYTES, _MAX_BODIES_BYTES)
 
     async def register(self, request: web.Request) -> web.Response:
         """Check and store a worker; an id that exists is replaced."""
         self._gate(request)
-        claim = self._room.claim()
+        claim = self._room.claim("")
         try:
             registration = _registration(await read_json(request, _MAX_BODY_BYTES, _BODY_TIMEOUT_S, claim))
         finally:

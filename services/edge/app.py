@@ -143,8 +143,15 @@ class Edge:
 
     async def linger(self, stop: asyncio.Event) -> None:
         """See handover.Service. Who is connected may ask once more, since closing a connection that is kept could cross with
-        a request: it is answered like any other, and the connection ends with it."""
-        while (self._inference.running or self._has_connections()) and not stop.is_set():
+        a request: it is answered like any other, and the connection ends with it. Whoever has neither asked nor taken an
+        answer to its end when anybody else would have been cut is not waited for."""
+        limits, loop = self._settings.edge.limits, asyncio.get_running_loop()
+        ran_s = loop.time()
+        while not stop.is_set():
+            if self._inference.running:
+                ran_s = loop.time()
+            elif not self._has_connections() or loop.time() > ran_s + limits.idle_connection_s + limits.reader_stall_s:
+                return
             with suppress(TimeoutError):
                 async with asyncio.timeout(_LOOK_EVERY_S):
                     await stop.wait()
@@ -171,6 +178,7 @@ class Edge:
             self.metrics,
             max_connections=max_connections,
             idle_connection_s=self._settings.edge.limits.idle_connection_s,
+            stall_s=self._settings.edge.limits.reader_stall_s,
         )
         await runner.setup()
         self._runners.append(runner)
