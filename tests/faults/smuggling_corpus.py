@@ -168,7 +168,7 @@ CASES = (
     _line("absolute form of another host", b"POST http://other.test/v1/chat/completions HTTP/1.1\r\n", ONE),
     _line("authority form", b"POST x:80 HTTP/1.1\r\n"),
     _line("asterisk form", b"POST * HTTP/1.1\r\n"),
-    Case("CONNECT", b"CONNECT other.test:80 HTTP/1.1\r\nHost: x\r\n\r\n"),
+    Case("CONNECT", b"CONNECT other.test:80 HTTP/1.1\r\nHost: x\r\n\r\n" + SECOND),
     Case("CONNECT with a body", b"CONNECT x:1 HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(SECOND) + SECOND),
     Case("CONNECT in chunks", b"CONNECT x:1 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" + SECOND),
     _line("TRACE", b"TRACE /v1/chat/completions HTTP/1.1\r\n", NONE),
