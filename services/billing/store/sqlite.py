@@ -21,7 +21,7 @@ from services.billing.key import Key
 from services.billing.limits import Counters, Window
 from services.billing.price import PriceVersion
 from services.billing.reservation import Reservation, State
-from services.billing.store import rows
+from services.billing.store import rows, sqlite_seals
 from services.billing.store.migrate import migrate
 from services.billing.store.port import Changes, DoneOperation, Loaded, Names, StoreError
 from services.billing.store.sqlite_reader import SqliteReader
@@ -252,7 +252,7 @@ class SqliteSession:
             ],
         )
         many(
-            "INSERT INTO entry VALUES (?, ?, ?, ?, ?, ?)",
+            "INSERT INTO entry VALUES (?, ?, ?, ?, ?, ?, ?)",
             [
                 (
                     one.number,
@@ -261,11 +261,13 @@ class SqliteSession:
                     one.amount_nanos,
                     one.account_seq,
                     one.balance_after_nanos,
+                    one.chain,
                 )
                 for one in changes.entries
             ],
         )
         many(_INSERT_CHARGE, [rows.charge_row(one, one.charge) for one in changes.transactions if one.charge])
+        sqlite_seals.insert(self._connection, changes.seals)
 
     def _price_of(self, model: str, account_id: str, at_ms: int) -> PriceVersion | None:
         row = self._one(

@@ -138,12 +138,17 @@ def test_a_database_of_an_unknown_kind_is_refused() -> None:
         "DELETE FROM ledger_transaction",
         "UPDATE price_version SET tiers = '[]'",
         "DELETE FROM price_version",
+        "UPDATE chain_start SET entry_number = 9",
+        "DELETE FROM chain_start",
+        "UPDATE seal SET key_id = 'x'",
+        "DELETE FROM seal",
     ],
 )
 def test_the_books_are_append_only(path: Path, statement: str) -> None:
     with closing(connect(path)) as connection:
         connection.execute("INSERT INTO ledger_transaction VALUES (1, 1, 0, '', '', '')")
-        connection.execute("INSERT INTO entry VALUES (1, 1, 'house_outside', 1, NULL, NULL)")
+        connection.execute("INSERT INTO entry VALUES (1, 1, 'house_outside', 1, NULL, NULL, NULL)")
         connection.execute("INSERT INTO price_version VALUES (1, 'v', 'm', '', 0, 0, '[]', '{}')")
+        connection.execute("INSERT INTO seal VALUES (1, 0, 0, 0, x'', x'', '')")
         with pytest.raises(sqlite3.IntegrityError, match="append only"):
             connection.execute(statement)
