@@ -74,9 +74,9 @@ class Statement:
 def read(encoded: bytes) -> Statement:
     """A statement from its bytes. ValueError unless they are exactly those of one."""
     lines = encoded.decode().splitlines()
-    if len(lines) < _HEADER_LINES or lines[0] != VERSION:
-        raise ValueError(f"no {VERSION!r}")
     fields = [line.split(" ") for line in lines[1:]]
+    if len(lines) < _HEADER_LINES or lines[0] != VERSION or min(map(len, fields)) < 2:
+        raise ValueError(f"no {VERSION!r}")
     statement = Statement(
         number=int(fields[0][1]),
         sealed_at_ms=int(fields[1][1]),
@@ -85,9 +85,7 @@ def read(encoded: bytes) -> Statement:
         last_entry=int(fields[4][1]),
         prices=int(fields[5][1]),
         prices_chain=bytes.fromhex(fields[5][-1]),
-        heads=tuple(Head(field[0], int(field[1]), bytes.fromhex(field[-1])) for field in fields[_HEADER_LINES - 1 :])
-        if all(len(field) > 1 for field in fields)
-        else (),
+        heads=tuple(Head(field[0], int(field[1]), bytes.fromhex(field[-1])) for field in fields[_HEADER_LINES - 1 :]),
     )
     if statement.encoded() != encoded:
         raise ValueError("not in its canonical form")

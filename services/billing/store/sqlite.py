@@ -43,7 +43,7 @@ class SqliteStore:
             raise ConfigurationError(f"SQLite {sqlite3.sqlite_version} is too old; 3.38 or later is needed")
         self._path = path
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._lock = _lock(path, lock_wait_s)
+        self._lock = lock(path, lock_wait_s)
         # Price versions never change, so what was read once holds.
         self._prices: dict[str, PriceVersion] = {}
         try:
@@ -125,7 +125,7 @@ def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
     return connection
 
 
-def _lock(path: Path, wait_s: float) -> int:
+def lock(path: Path, wait_s: float) -> int:
     """The right to write. A predecessor that has it is waited for by looking, since a lock that is waited for in the kernel
     has no deadline."""
     descriptor = os.open(path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT, 0o600)
