@@ -128,12 +128,14 @@ class Billing:
                 if predecessor is None:
                     raise
                 _log.error("metrics_not_served", address=settings.billing.metrics_listen, error=str(error))
+            # Asked before anything new is taken.
+            seal_in_s = await self._sealing.due_in_s()
             port = await self._server.start(settings.billing.listen)
         except BaseException:
             await self.drain()
             raise
         self._tasks.spawn(self._expiry.run(), "expiry")
-        self._tasks.spawn(self._sealing.run(), "sealing")
+        self._tasks.spawn(self._sealing.run(seal_in_s), "sealing")
         _log.info("serving", listen=settings.billing.listen, port=port)
         return port
 
@@ -189,6 +191,10 @@ class Billing:
     async def sweep(self) -> int:
         """Let what is over lapse now; answers how many did."""
         return await self._expiry.sweep()
+
+    async def seal_due_in_s(self) -> float:
+        """How long until the ledger is sealed next."""
+        return await self._sealing.due_in_s()
 
     def _add_services(self) -> None:
         limits = self._settings.billing.limits

@@ -15,9 +15,13 @@ from services.billing.metrics import Metrics
 from services.billing.operations.seal import AddSeal
 from services.billing.reading import Reading
 from services.billing.seal import MAX_HEADS, Seal, Unsealed, next_statement, sealed
+from services.billing.store.port import Reader
 from services.common.errors import ConfigurationError, ServiceError, Unavailable
 
 _log = structlog.get_logger(__name__)
+
+# How many seals are made at a time: for a million accounts. What is left over waits for the next time.
+AT_MOST = 100
 
 
 class Sealing:
@@ -34,47 +38,52 @@ class Sealing:
         self._interval_s = interval_s
         self._one_at_a_time = asyncio.Lock()
 
-    async def run(self) -> None:
-        """Seal for ever. A restart does not put the next seal off."""
-        wait_s = 0.0
+    async def run(self, wait_s: float) -> None:
+        """Seal for ever, first after a wait."""
         while True:
             await asyncio.sleep(wait_s)
+            wait_s = self._interval_s
             try:
-                wait_s = await self._due_in_s()
-                if not wait_s:
-                    await self.seal()
-                    wait_s = self._interval_s
+                await self.seal()
             except ServiceError as error:
                 # The next one covers what this one would have.
                 self._metrics.failed_seals.inc()
                 _log.error("not_sealed", error=error.message)
-                wait_s = self._interval_s
 
     async def seal(self) -> list[Seal]:
-        """Seal what is not yet sealed; answers the seals that were made, none where nothing has changed."""
+        """Seal what is not yet sealed; answers the seals that were made, none where nothing has changed. What is booked
+        meanwhile is for the next time, or there would be no end of it."""
         made: list[Seal] = []
         async with self._one_at_a_time:
-            while True:
+            while len(made) < AT_MOST:
                 unsealed = await self._reading.ask(lambda reader: reader.unsealed(MAX_HEADS))
                 one = await asyncio.to_thread(self._sign, unsealed)
                 if one is None:
-                    return made
+                    break
                 if await self._engine.submit([AddSeal(one)]) is None:
                     raise Unavailable("billing's queue is full; seal again later")
                 made.append(one)
                 self._metrics.seals.inc()
                 _log.info("sealed", number=one.number, last_entry=one.last_entry)
+                if len(unsealed.heads) < MAX_HEADS:
+                    break
+        return made
 
-    async def _due_in_s(self) -> float:
-        last = (await self._reading.ask(lambda reader: reader.unsealed(0))).last
+    async def due_in_s(self) -> float:
+        """How long until the next seal is due, by the last one's time, so that no restart puts it off. What is there and
+        was never sealed is due at once."""
+        last, found = await self._reading.ask(_at_start)
         if last is None:
-            return 0.0
+            return 0.0 if found else self._interval_s
         age_s = (self._clock.wall_ms() - last.sealed_at_ms) / 1000
         # A clock that was set back does not put it off for longer than an interval.
         return min(max(self._interval_s - age_s, 0.0), self._interval_s)
 
     def _sign(self, unsealed: Unsealed) -> Seal | None:
-        statement = next_statement(unsealed, self._clock.wall_ms())
+        try:
+            statement = next_statement(unsealed, self._clock.wall_ms())
+        except ValueError as error:
+            raise ServiceError(f"the last seal was altered, so none can follow it: {error}") from error
         if statement is None:
             return None
         try:
@@ -83,3 +92,8 @@ class Sealing:
         except (ConfigurationError, OSError) as error:
             raise ServiceError(str(error)) from error
         return sealed(statement, key.sign(statement.encoded()), key.key_id)
+
+
+def _at_start(reader: Reader) -> tuple[Seal | None, bool]:
+    """The last seal, and whether there is anything to be sealed. Both are asked cheaply: somebody waits for billing."""
+    return reader.unsealed(0).last, bool(reader.accounts("", 1) or reader.prices("", None, 0, 1))
