@@ -2,8 +2,9 @@
 
 Each entry of a customer carries SHA-256(chain before it, its encoding). The encoding names everything that the entry says and
 everything that its transaction says, the house's legs and the record of usage included, so that nothing of a transaction can
-be changed without the customer's chain showing it. It is a row of netstrings (`LENGTH:BYTES,`; `~,` for what is absent; numbers
-in decimal), which any language makes in a few lines, and it begins with its own version: another encoding has another name.
+be changed without the customer's chain showing it. It is a JSON array of texts, integers and nulls, written as RFC 8785 has it
+(no spaces, only the escapes that must be), with integers in full, and begins with its own version: another encoding has another
+name.
 
 Entries that are older than chains have none. An account's chain begins from the number of its entries and its balance of then.
 """
@@ -11,6 +12,8 @@ Entries that are older than chains have none. An account's chain begins from the
 import hashlib
 from collections.abc import Sequence
 from typing import Protocol
+
+import orjson
 
 from services.billing.ledger import HOUSE, Charge, Kind
 from services.billing.price import PriceVersion
@@ -130,11 +133,4 @@ def is_chained(leg: Leg) -> bool:
 
 
 def _encoded(*values: str | int | None) -> bytes:
-    parts: list[bytes] = []
-    for value in values:
-        if value is None:
-            parts.append(b"~,")
-        else:
-            raw = str(value).encode()
-            parts.append(b"%d:%b," % (len(raw), raw))
-    return b"".join(parts)
+    return orjson.dumps(values)
