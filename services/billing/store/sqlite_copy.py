@@ -32,7 +32,7 @@ def backup(database: Path, target: Path) -> None:
     when this returns, and never takes the place of another."""
     if target.exists():
         raise ConfigurationError(f"{target} exists; a backup replaces nothing")
-    with _errors(database), _draft(target) as draft:
+    with _errors(database, "cannot be copied"), _draft(target) as draft:
         with closing(_read_only(database)) as source, closing(sqlite3.connect(draft, isolation_level=None)) as copy:
             # In one step, which is one read transaction: steps in between would begin anew with every commit of billing's.
             source.backup(copy)
@@ -64,20 +64,25 @@ def restore(
             with reading(draft) as reader:
                 look(reader)
             _sync(draft)
-            aside = _put_aside(database, now_ms()) if database.exists() else None
-            os.link(draft, database)
+            aside = _keep(database, now_ms()) if database.exists() else None
+            draft.replace(database)
         _sync(database.parent)
         return aside
     finally:
         os.close(held)
 
 
-def _put_aside(database: Path, now_ms: int) -> Path:
+def _keep(database: Path, now_ms: int) -> Path:
+    """Give the ledger that is there a second name. The first stays until the new one takes it in one step: a billing that
+    started in between would otherwise find nothing and begin with empty books."""
     aside = database.with_name(f"{database.name}.replaced-{now_ms}-{time.monotonic_ns()}")
-    # What is beside it goes first: were this to end in between, nothing old would be taken for part of the new.
-    for end in (*BESIDE, ""):
+    # What is beside it comes in and goes; from one that is damaged it is moved, lest it be taken for part of the new one.
+    with contextlib.suppress(sqlite3.Error), closing(sqlite3.connect(database)) as old:
+        old.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    for end in BESIDE:
         with contextlib.suppress(FileNotFoundError):
             database.with_name(database.name + end).rename(aside.with_name(aside.name + end))
+    os.link(database, aside)
     return aside
 
 
@@ -111,10 +116,10 @@ def _sync(path: Path) -> None:
 
 
 @contextmanager
-def _errors(path: Path) -> Iterator[None]:
+def _errors(path: Path, what: str = "cannot be read as a ledger") -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        raise ConfigurationError(f"{path} cannot be read as a ledger: {error}") from error
+        raise ConfigurationError(f"{path} {what}: {error}") from error
     except OSError as error:
         raise ConfigurationError(f"{error.filename or path}: {error.strerror}") from error
