@@ -76,13 +76,15 @@ def _keep(database: Path, now_ms: int) -> Path:
     """Give the ledger that is there a second name. The first stays until the new one takes it in one step: a billing that
     started in between would otherwise find nothing and begin with empty books."""
     aside = database.with_name(f"{database.name}.replaced-{now_ms}-{time.monotonic_ns()}")
-    # What is beside it comes in and goes; from one that is damaged it is moved, lest it be taken for part of the new one.
+    for end in (*BESIDE, ""):
+        with contextlib.suppress(FileNotFoundError):
+            os.link(database.with_name(database.name + end), aside.with_name(aside.name + end))
+    # Its log comes in, so that at no moment the first name stands for less than it did; that of a damaged one only has to go,
+    # lest it be taken for part of the new one.
     with contextlib.suppress(sqlite3.Error), closing(sqlite3.connect(database)) as old:
         old.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     for end in BESIDE:
-        with contextlib.suppress(FileNotFoundError):
-            database.with_name(database.name + end).rename(aside.with_name(aside.name + end))
-    os.link(database, aside)
+        database.with_name(database.name + end).unlink(missing_ok=True)
     return aside
 
 

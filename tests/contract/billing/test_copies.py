@@ -1,6 +1,7 @@
 """Copies of the ledger: taken while billing writes, put back in a drill, and refused where they would do harm."""
 
 import asyncio
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -150,6 +151,36 @@ def test_a_ledger_is_put_aside_only_if_that_was_said(database: str, copy: Path) 
     assert aside is not None
     with stores.open_copy(aside) as old, stores.open_copy(path) as new:
         assert (len(old.accounts("", 10)), len(new.accounts("", 10))) == (1, 0)
+
+
+def test_what_is_put_aside_has_the_commits_that_were_in_its_log(database: str, copy: Path, tmp_path: Path) -> None:
+    path, killed = Path(database.removeprefix("sqlite:///")), tmp_path / "killed" / "billing.db"
+    killed.parent.mkdir()
+    with closing(connect(path)) as connection:
+        connection.execute(
+            "INSERT INTO account (account_id, kind, name, created_at_ms) VALUES ('a', 'customer', 'n', 0)"
+        )
+        # What a killed process leaves: the database and its log.
+        for end in ("", "-wal"):
+            (killed.parent / f"billing.db{end}").write_bytes(path.with_name(path.name + end).read_bytes())
+    aside = stores.restore(f"sqlite:///{killed}", copy, now_ms, look_away, replace=True)
+    assert aside is not None
+    with stores.open_copy(aside) as old, stores.open_copy(killed) as new:
+        assert (len(old.accounts("", 10)), len(new.accounts("", 10))) == (1, 0)
+
+
+def test_a_damaged_ledger_is_put_aside_with_all_that_belongs_to_it(database: str, copy: Path) -> None:
+    path = Path(database.removeprefix("sqlite:///"))
+    log = path.with_name(f"{path.name}-wal")
+    path.write_text("this is a text of some length, and no database any more; it was one once\n" * 20)
+    log.write_text("a log of what it was")
+    aside = stores.restore(database, copy, now_ms, look_away, replace=True)
+    assert aside is not None
+    assert "no database any more" in aside.read_text()
+    assert aside.with_name(f"{aside.name}-wal").read_text() == "a log of what it was"
+    assert not log.exists()
+    with stores.open_copy(path) as reader:
+        assert reader.accounts("", 10) == []
 
 
 class Unwanted(Exception):
