@@ -11,6 +11,7 @@ from speedinfer.billing.v1 import seal_pb2, seal_pb2_grpc
 
 from services.billing import chain, seal_checks, seal_export, seal_key
 from services.billing.audit import audit
+from services.billing.seal import Statement, read
 from services.billing.store import open as stores
 from services.billing.store.port import Reader
 from tests.contract.billing.service import ADMIN, Client, Service
@@ -20,6 +21,17 @@ async def seal(client: Client) -> list[int]:
     """Seal now; answers the numbers of the seals that were made."""
     stub = seal_pb2_grpc.SealServiceStub(client.channel)
     return [one.number for one in (await stub.SealLedger(seal_pb2.SealLedgerRequest(), metadata=ADMIN)).seals]
+
+
+async def statements(client: Client) -> list[Statement]:
+    """What each seal says."""
+    answers = seal_pb2_grpc.SealServiceStub(client.channel).ExportSeals(seal_pb2.ExportSealsRequest(), metadata=ADMIN)
+    return [read(answer.seal.statement) async for answer in answers]
+
+
+def seals_made(service: Service) -> int:
+    """How many this start of billing has made."""
+    return int(service.billing.metrics.registry.get_sample_value("speedinfer_billing_seals_total") or 0)
 
 
 @dataclass(frozen=True)

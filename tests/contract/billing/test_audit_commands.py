@@ -13,6 +13,12 @@ from tests.contract.billing.sealed_ledger import behind_its_back
 from tests.contract.billing.service import TOKEN, Client, Service
 
 
+@pytest.fixture
+def database(tmp_path: Path) -> str:
+    """Copies of this kind are SQLite's."""
+    return f"sqlite:///{tmp_path / 'billing.db'}"
+
+
 class Command:
     """`speedinfer` with the settings of a service."""
 

@@ -31,6 +31,12 @@ def now_ms() -> int:
     return 1_800_000_000_000
 
 
+@pytest.fixture
+def database(tmp_path: Path) -> str:
+    """Copies of this kind are SQLite's."""
+    return f"sqlite:///{tmp_path / 'billing.db'}"
+
+
 class Load:
     """Callers that hold and settle until they are told to stop, and what they were told was done."""
 
