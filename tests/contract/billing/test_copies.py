@@ -72,14 +72,14 @@ async def test_a_backup_under_load_has_all_that_was_acknowledged_before_it_and_i
     account = await client.open_account("1000")
     load = Load(client, await client.key(account))
     callers = [asyncio.create_task(load.run()) for _ in range(8)]
-    await load.wait_for(50)
+    await load.wait_for(25)
     assert await sealed_ledger.seal(client) == [1]
-    await load.wait_for(50)
+    await load.wait_for(25)
     held, settled = set(load.held), set(load.settled)
     copy = tmp_path / "copy.db"
     backup = asyncio.create_task(asyncio.to_thread(stores.backup, database, copy))
     # Billing goes on while it is made.
-    await load.wait_for(20)
+    await load.wait_for(10)
     await backup
     await load.wait_for(1)
     load.stop()
