@@ -97,6 +97,8 @@ class Account:
     credit_limit_nanos: int = 0
     # Counted without a limit too, so that one that is set later knows what was used before.
     counters: Counters = field(default_factory=Counters)
+    # The hash chain after its last entry; None where none is chained yet.
+    chain_head: bytes | None = None
 
     @property
     def credit_nanos(self) -> int:

@@ -47,6 +47,10 @@ class Metrics:
             buckets=(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 5),
             registry=self.registry,
         )
+        self.seals = Counter("speedinfer_billing_seals", "Seals that were made", registry=self.registry)
+        self.failed_seals = Counter(
+            "speedinfer_billing_failed_seals", "Times that a seal was due and not made", registry=self.registry
+        )
         self.failed_commits = Counter(
             "speedinfer_billing_failed_batches", "Batches that the database did not store", registry=self.registry
         )

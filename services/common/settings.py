@@ -152,6 +152,9 @@ class BillingSettings(Section):
     metrics_listen: str = ""
     # `sqlite:///relative/path`, `sqlite:////absolute/path`; empty means `billing.db` below data_dir.
     database: str = ""
+    # How often what has changed is sealed, and the private key that signs; empty means `seal_key` below data_dir.
+    seal_interval_s: Positive = 3600.0
+    seal_key: str = ""
     limits: BillingLimits = BillingLimits()
 
 
@@ -203,6 +206,11 @@ class Settings(BaseSettings):
     def database_url(self) -> str:
         """Where billing keeps its ledger."""
         return self.billing.database or f"sqlite:///{self.data_dir / 'billing.db'}"
+
+    @property
+    def seal_key_path(self) -> Path:
+        """Where the key that signs seals is kept."""
+        return Path(self.billing.seal_key) if self.billing.seal_key else self.data_dir / "seal_key"
 
     @property
     def token(self) -> str | None:

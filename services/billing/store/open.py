@@ -3,9 +3,11 @@
 import contextlib
 import sqlite3
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
-from services.billing.store.port import Store
+from services.billing.store import sqlite_copy
+from services.billing.store.port import Reader, Store
 from services.billing.store.sqlite import SqliteStore
 from services.common.errors import ConfigurationError
 
@@ -28,6 +30,23 @@ def open_store(url: str, now_ms: Callable[[], int], lock_wait_s: float = 0.0) ->
     """Open (and make or migrate) the database. ConfigurationError says what is wrong with it.
     Another process that uses it is waited for at most `lock_wait_s`."""
     return SqliteStore(_file(url), now_ms, lock_wait_s)
+
+
+def open_copy(path: Path) -> AbstractContextManager[Reader]:
+    """A reader of a SQLite file, whatever the settings say. ConfigurationError says what is wrong with it."""
+    return sqlite_copy.reading(path)
+
+
+def backup(url: str, target: Path) -> None:
+    """Copy the ledger to a file while billing may be writing it."""
+    sqlite_copy.backup(_file(url), target)
+
+
+def restore(
+    url: str, copy: Path, now_ms: Callable[[], int], look: Callable[[Reader], None], *, replace: bool
+) -> Path | None:
+    """Put a copy in the ledger's place while billing does not run; answers where the one went that was there."""
+    return sqlite_copy.restore(copy, _file(url), now_ms, look, replace=replace)
 
 
 def _file(url: str) -> Path:

@@ -21,7 +21,7 @@ from services.billing.key import Key
 from services.billing.limits import Counters, Window
 from services.billing.price import PriceVersion
 from services.billing.reservation import Reservation, State
-from services.billing.store import rows
+from services.billing.store import rows, sqlite_seals
 from services.billing.store.migrate import migrate
 from services.billing.store.port import Changes, DoneOperation, Loaded, Names, StoreError
 from services.billing.store.sqlite_reader import SqliteReader
@@ -43,7 +43,7 @@ class SqliteStore:
             raise ConfigurationError(f"SQLite {sqlite3.sqlite_version} is too old; 3.38 or later is needed")
         self._path = path
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._lock = _lock(path, lock_wait_s)
+        self._lock = lock(path, lock_wait_s)
         # Price versions never change, so what was read once holds.
         self._prices: dict[str, PriceVersion] = {}
         try:
@@ -125,7 +125,7 @@ def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
     return connection
 
 
-def _lock(path: Path, wait_s: float) -> int:
+def lock(path: Path, wait_s: float) -> int:
     """The right to write. A predecessor that has it is waited for by looking, since a lock that is waited for in the kernel
     has no deadline."""
     descriptor = os.open(path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT, 0o600)
@@ -252,7 +252,7 @@ class SqliteSession:
             ],
         )
         many(
-            "INSERT INTO entry VALUES (?, ?, ?, ?, ?, ?)",
+            "INSERT INTO entry VALUES (?, ?, ?, ?, ?, ?, ?)",
             [
                 (
                     one.number,
@@ -261,11 +261,13 @@ class SqliteSession:
                     one.amount_nanos,
                     one.account_seq,
                     one.balance_after_nanos,
+                    one.chain,
                 )
                 for one in changes.entries
             ],
         )
         many(_INSERT_CHARGE, [rows.charge_row(one, one.charge) for one in changes.transactions if one.charge])
+        sqlite_seals.insert(self._connection, changes.seals)
 
     def _price_of(self, model: str, account_id: str, at_ms: int) -> PriceVersion | None:
         row = self._one(

@@ -17,7 +17,8 @@ from services.billing.key import Key
 from services.billing.ledger import Account, Kind
 from services.billing.price import PriceVersion
 from services.billing.reservation import Reservation, State
-from services.billing.store import rows
+from services.billing.seal import Seal, Unsealed
+from services.billing.store import rows, sqlite_seals
 from services.billing.store.port import EntryRow, ModelSum
 
 _CHARGE = rows.prefixed("charge", rows.CHARGE)
@@ -131,6 +132,14 @@ class SqliteReader:
                 total[place] += figure
         return [ModelSum(model, *total) for model, total in sorted(sums.items())]
 
+    def seals(self, after: int, at_most: int) -> list[Seal]:
+        """See Reader."""
+        return sqlite_seals.seals(self._connection, after, at_most)
+
+    def unsealed(self, at_most: int) -> Unsealed:
+        """See Reader."""
+        return sqlite_seals.unsealed(self._connection, at_most)
+
     @contextmanager
     def book(self) -> Iterator[Book]:
         """See Reader."""
@@ -139,19 +148,20 @@ class SqliteReader:
         try:
             yield Book(
                 accounts=map(rows.account, self._all(f"SELECT {rows.ACCOUNT} FROM account WHERE kind = 'customer'")),
-                prices=map(rows.price, self._all(f"SELECT {rows.PRICE} FROM price_version")),
+                prices=map(rows.price, self._all(f"SELECT {rows.PRICE} FROM price_version ORDER BY number")),
                 transactions=(
-                    AuditTransaction(row[0], Kind(row[1]), row[2], rows.charge(row[3:]))
+                    AuditTransaction(row[0], Kind(row[1]), row[2], row[3], row[4], row[5], rows.charge(row[7:]), row[6])
                     for row in run().execute(
-                        f"SELECT txn.number, txn.kind, txn.request_id, {_CHARGE} FROM ledger_transaction AS txn "
+                        "SELECT txn.number, txn.kind, txn.booked_at_ms, txn.request_id, txn.operation_id, txn.note, "
+                        f"charge.booked_at_ms, {_CHARGE} FROM ledger_transaction AS txn "
                         "LEFT JOIN charge ON charge.transaction_number = txn.number ORDER BY txn.number"
                     )
                 ),
                 entries=(
                     AuditEntry(*row)
                     for row in run().execute(
-                        "SELECT number, transaction_number, account_id, amount_nanos, account_seq, balance_after_nanos "
-                        "FROM entry ORDER BY transaction_number, number"
+                        "SELECT number, transaction_number, account_id, amount_nanos, account_seq, balance_after_nanos, "
+                        "chain FROM entry ORDER BY transaction_number, number"
                     )
                 ),
                 reservations=(
@@ -162,6 +172,9 @@ class SqliteReader:
                         "LEFT JOIN ledger_transaction AS txn ON txn.number = charge.transaction_number"
                     )
                 ),
+                chain_start=sqlite_seals.chain_start(self._connection),
+                seals=sqlite_seals.all_seals(self._connection),
+                chains_at=lambda places: sqlite_seals.chains_at(self._connection, places),
             )
         finally:
             self._connection.execute("ROLLBACK")
