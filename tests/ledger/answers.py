@@ -120,5 +120,3 @@ _PREFIXES = {
 
 def _word(enum: Any, value: int) -> str:
     return str(enum.Name(value)).removeprefix(_PREFIXES[enum])
-
-

@@ -5,7 +5,6 @@ same run wherever it runs, up to the first difference, where it ends.
 """
 
 from collections.abc import Callable
-from copy import deepcopy
 from random import Random
 from typing import Any, NamedTuple
 
@@ -13,15 +12,21 @@ from speedinfer.billing.v1 import reservation_pb2 as pb
 from speedinfer.common.v1 import operation_pb2, usage_pb2
 
 from services.common.ids import uuid7
-from tests.ledger.auditor import KEPT_MS, Answer, Auditor
+from tests.ledger.auditor import FUTURE_MS, KEPT_MS, Answer, Auditor
 from tests.ledger.auditor_operators import Operators
 from tests.ledger.operator_items import MODELS, OperatorItems
 from tests.ledger.records import CHARGED, EXPIRED, Hold
 
 # Of a hundred calls.
 KINDS = {
-    **{"reserve": 50, "settle": 13, "release": 3, "renew": 4, "lapse": 3},
-    **{"again": 10, "otherwise": 5, "operate": 12},
+    "reserve": 50,
+    "settle": 13,
+    "release": 3,
+    "renew": 4,
+    "lapse": 3,
+    "again": 10,
+    "otherwise": 5,
+    "operate": 12,
 }
 IDEMPOTENCY_KEYS = ("",) * 60 + tuple(f"i{number}" for number in range(20))
 
@@ -78,17 +83,16 @@ class Asker:
         side: Any = self.auditor if kind in ("reserve", "settle", "release", "renew", "lapse") else self._operators
         perform: Callable[..., Answer] = getattr(side, kind)
         answer = perform(*(() if item is None else (item,)), *more)
-        asked = Asked(kind, item, more, deepcopy(answer))
+        asked = Asked(kind, item, more, answer)
         self.log.append(asked)
         return asked
 
     def _strange_id(self) -> str:
         """An id that is none, too old, of the future, or new to billing."""
         now_ms, tail = self.auditor.now_ms, self.chance.randbytes(10)
-        return self.chance.choice(
-            ("", "x", uuid7(now_ms - KEPT_MS - 1, tail), uuid7(now_ms + 300_001, tail), uuid7(now_ms, tail).upper())
-            + (uuid7(now_ms + 300_000, tail), uuid7(now_ms - KEPT_MS, tail), uuid7(now_ms, tail), self.new_id())
-        )
+        moments_ms = (now_ms - KEPT_MS - 1, now_ms - KEPT_MS, now_ms, now_ms + FUTURE_MS, now_ms + FUTURE_MS + 1)
+        texts = ("", "x", uuid7(now_ms, tail).upper())
+        return self.chance.choice((*texts, *(uuid7(at_ms, tail) for at_ms in moments_ms)))
 
     def _some_hold(self) -> str:
         """Mostly an open hold; also closed and expired ones, and strange ids."""
@@ -108,12 +112,12 @@ class Asker:
             reservation_id=self._strange_id() if chance.random() < 0.03 else self.new_id(),
             key_id=self._some_key(),
             model=chance.choices((*MODELS, "unheard-of"), (50, 30, 15, 4, 1))[0],
-            operation=chance.choice((1, 1, 2, 3)),
+            operation=chance.choice((1, 1, 2, 3)),  # type: ignore[arg-type]
             prompt=pb.PromptSize(
                 text_bytes=chance.choice((0, 1, 7, 401, 999, 1_000, 5_000, 100_000)),
                 messages=chance.choice((0, 1, 3)),
                 has_tools=chance.random() < 0.2,
-                images=chance.choice((0, 0, 0, 0, 0, 2)),
+                images=chance.choice((0,) * 14 + (2,)),
                 inputs=chance.choice((0, 0, 4)),
                 token_ids=chance.choice((0, 0, 13)),
             ),

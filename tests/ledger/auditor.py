@@ -348,6 +348,6 @@ def _other(asked: pb.ReserveItem, again: pb.ReserveItem) -> str:
         if name.startswith("prompt."):
             return getattr(item.prompt, name.removeprefix("prompt."))
         optional = name in ("output_limit", "counted_prompt_tokens")
-        return getattr(item, name) if not optional or item.HasField(name) else None
+        return getattr(item, name) if not optional or item.HasField(name) else None  # type: ignore[arg-type]
 
     return next((name for name in CONTENT if part(asked, name) != part(again, name)), "")

@@ -127,7 +127,8 @@ class Operators:
                 if name == "credit_limit":
                     credit_limit = 0
                 else:
-                    limits = replace(limits, **{name: () if name == "models" else None})
+                    nothing: Any = () if name == "models" else None
+                    limits = replace(limits, **{name: nothing})
             account.limits, account.credit_limit = limits, credit_limit
             return _figures(account)
 
@@ -266,7 +267,7 @@ def _differs(before: Any, after: Any) -> str:
     """The first field that is not as before; inside messages that are there on both sides, the field inside."""
     for field in sorted(before.DESCRIPTOR.fields, key=lambda field: field.number):
         mine, theirs = getattr(before, field.name), getattr(after, field.name)
-        if field.name == "operation_id" or mine == theirs and _there(before, field) == _there(after, field):
+        if field.name == "operation_id" or (mine == theirs and _there(before, field) == _there(after, field)):
             continue
         nested = field.message_type is not None and not _many(field) and _there(before, field) and _there(after, field)
         return f"{field.name}.{_differs(mine, theirs)}" if nested else str(field.name)

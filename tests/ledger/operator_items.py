@@ -135,15 +135,14 @@ class OperatorItems:
         chance = self._chance
         item = account_pb2.AccountLimitsItem(operation_id=self._new_id(), account_id=self._account())
         self._limits(item.limits)
-        if account := self._auditor.accounts.get(item.account_id):
-            if account.limits.ended(self._auditor.now_ms):
-                item.limits.ClearField("expires_at")
-                item.remove.append("expires_at")
+        account = self._auditor.accounts.get(item.account_id)
+        if account and account.limits.ended(self._auditor.now_ms):
+            item.limits.ClearField("expires_at")
+            item.remove.append("expires_at")
         if chance.random() < 0.3:
             item.limits.credit_limit.CopyFrom(self._money(0, 2))
         said = {field.name for field, _ in item.limits.ListFields()}
-        names = ("requests_per_minute", "tokens_per_minute", "concurrency", "models", "expires_at")
-        names += ("daily_spend", "monthly_spend", "credit_limit")
+        names = [field.name for field in item.limits.DESCRIPTOR.fields]
         item.remove.extend(name for name in names if name not in {*said, *item.remove} and chance.random() < 0.6)
         if said and chance.random() < 0.05:
             item.remove.append(min(said))

@@ -18,8 +18,8 @@ from services.billing.operations.settle import Settle
 from services.billing.rules import Rules
 from services.billing.store.open import open_store
 from tests.contract.billing.service import MovedClock
-from tests.ledger.auditor import Answer, shown
-from tests.ledger.records import Account, Hold, day_start, month_start
+from tests.ledger.auditor import Answer
+from tests.ledger.records import Account, day_start, month_start
 
 RULES = Rules()
 # More than can ever be open at once, so that every sweep takes all that are over.
@@ -61,9 +61,8 @@ class Subject:
 
     def start(self) -> None:
         self._store = open_store(self._database, self._clock.wall_ms)
-        self._engine = Engine(
-            self._store, Leases(60_000), self._clock, Metrics(), max_queue=10_000, max_batch=10_000
-        )
+        self._leases = Leases(60_000)
+        self._engine = Engine(self._store, self._leases, self._clock, Metrics(), max_queue=10_000, max_batch=10_000)
         self._engine.start()
         self._reader = self._store.reader()
 
@@ -77,6 +76,11 @@ class Subject:
         answers = await self._engine.submit(operations)
         assert answers is not None, "the queue is larger than any batch"
         return answers
+
+    @property
+    def leases(self) -> int:
+        """How many leases the writer keeps."""
+        return len(self._leases)
 
     def hold(self, reservation_id: str) -> Answer | None:
         """A reservation as it is stored."""
@@ -135,8 +139,3 @@ def expected(account: Account, now_ms: int) -> Answer:
         "day": account.used.spend(day_start(now_ms)),
         "month": account.used.spend(month_start(now_ms)),
     }
-
-
-def stored(hold: Hold) -> Answer:
-    """A hold as the auditor has it, in the shape of `Subject.hold`."""
-    return shown(hold)
