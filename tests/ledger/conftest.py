@@ -1,5 +1,5 @@
-"""The proofs of the ledger run over every store that the contract's suite runs over; the databases are the same."""
+"""The proofs of the ledger run over every store that the contract's suite runs over, with its fixtures."""
 
-from tests.contract.billing.conftest import database
+from tests.contract.billing.conftest import client, database, service
 
-__all__ = ["database"]
+__all__ = ["client", "database", "service"]
