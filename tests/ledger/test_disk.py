@@ -8,6 +8,7 @@ import grpc
 import pytest
 from speedinfer.billing.v1 import reservation_pb2 as pb
 
+from services.common.errors import ConfigurationError
 from tests.contract.billing.service import Client, Service, status_of
 from tests.ledger.disk import Disk
 
@@ -124,3 +125,34 @@ async def test_what_a_start_finds_in_the_log_is_on_disk_before_it_is_answered(
     kept = await again.request(account, item.reservation_id)
     assert kept.state == pb.RESERVATION_STATE_HELD
     await after.stop()
+
+
+@pytest.mark.parametrize("fault", ["full", "fsync"])
+async def test_a_start_on_a_failing_disk_shows_what_it_has_and_recovers(
+    disk: Disk, service: Service, client: Client, fault: str
+) -> None:
+    account = await client.open_account("10")
+    key = await client.key(account)
+    item = client.reserve_item(key)
+    await client.reserve(item)
+    disk.fails = fault
+    await service.stop()
+    client = await service.start()
+    assert await client.balance(account) == (10 * USD, USD)
+    # Not even a repeated call is answered from what may not be on disk.
+    await refused(client.reserve(item))
+    disk.fails = ""
+    assert (await client.reserve(item)).reservation.state == pb.RESERVATION_STATE_HELD
+    assert (await client.settle(item.reservation_id, 7, 3)).status == pb.SETTLE_STATUS_SETTLED
+    assert (await client.verify()).ok
+
+
+async def test_a_start_on_a_read_only_disk_says_so(disk: Disk, service: Service, client: Client) -> None:
+    account = await client.open_account("10")
+    await service.stop()
+    disk.fails = "read_only"
+    with pytest.raises(ConfigurationError, match=r"billing\.db cannot be used"):
+        await service.start()
+    disk.fails = ""
+    client = await service.start()
+    assert await client.balance(account) == (10 * USD, 0)
