@@ -101,10 +101,10 @@ class Subject:
             "overrun": found.overrun,
         }
 
-    def accounts(self) -> dict[str, Answer]:
-        """All accounts as they are stored, by id, with what is used in the windows that are current."""
+    def accounts(self, after: str = "") -> dict[str, Answer]:
+        """All accounts with greater ids as they are stored, with what is used in the windows that are current."""
         found: dict[str, Answer] = {}
-        for one in self._reader.accounts("", ALL):
+        for one in self._reader.accounts(after, ALL):
             counters = one.counters
             counters.roll(self._clock.wall)
             found[one.account_id] = {
