@@ -5,6 +5,7 @@ same run wherever it runs, up to the first difference, where it ends.
 """
 
 from collections.abc import Callable
+from copy import deepcopy
 from random import Random
 from typing import Any, NamedTuple
 
@@ -48,6 +49,11 @@ class Asker:
         self._operators = Operators(auditor)
         self._operator_items = OperatorItems(chance, auditor, self.new_id)
         self.log: list[Asked] = []
+
+    def copy(self) -> "Asker":
+        """It and its auditor as they stand, to go back to. What was asked and answered never changes, so that is shared."""
+        done = self._operators.done
+        return deepcopy(self, {id(self.log): list(self.log), id(done): dict(done)})
 
     def new_id(self) -> str:
         return uuid7(self.auditor.now_ms, self.chance.randbytes(10))

@@ -8,7 +8,6 @@ stored must be what the auditor has. A failure names its seed: FUZZ_LEDGER_SEED 
 import os
 import secrets
 from collections.abc import Sequence
-from copy import deepcopy
 from random import Random
 
 import pytest
@@ -99,7 +98,7 @@ class Episode:
 
     async def _faulty_batch(self, size: int) -> None:
         """The disk fails for a batch. Unless it wrote nothing, nothing of it stands, and it is all asked again next time."""
-        before = deepcopy(self._asker)
+        before = self._asker.copy()
         asked = [self._asker.next() for _ in range(size)]
         self._disk.fails = self._chance.choice(FAULTS)
         try:
