@@ -46,6 +46,8 @@ class SqliteStore:
         self._lock = lock(path, lock_wait_s)
         # Price versions never change, so what was read once holds.
         self._prices: dict[str, PriceVersion] = {}
+        # What the log holds may never have reached the disk.
+        self._unsure = True
         try:
             self._connection = connect(path)
             try:
@@ -68,6 +70,8 @@ class SqliteStore:
     def session(self) -> Iterator["SqliteSession"]:
         """See Store."""
         try:
+            if self._unsure:
+                self._empty_log()
             self._connection.execute("BEGIN IMMEDIATE")
             yield SqliteSession(self._connection, self._prices)
             self._connection.execute("COMMIT")
@@ -79,13 +83,26 @@ class SqliteStore:
             raise
 
     def reconnect(self) -> None:
-        """See Store."""
-        with suppress(sqlite3.Error):
-            self._connection.close()
+        """See Store. The old connection is closed last: while one is open, SQLite knows that a commit failed; a first one reads
+        the log anew, and would find there what nobody was told of."""
         try:
-            self._connection = connect(self._path)
+            connection = connect(self._path)
         except (sqlite3.Error, ConfigurationError) as error:
             raise StoreError(f"billing's database cannot be opened: {error}") from error
+        with suppress(sqlite3.Error):
+            self._connection.close()
+        self._connection, self._unsure = connection, True
+
+    def _empty_log(self) -> None:
+        """Write what the log holds into the database, and that to disk. A process that ended between writing and fsync leaves
+        commits in the log that no loss of power would leave; a repeated call is answered from them without another commit, so
+        they must be on disk first. A reader that is in the way has kept the log known; it is not waited for."""
+        self._connection.execute("PRAGMA busy_timeout = 0")
+        self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        self._connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
+        # A commit of nothing begins a new log; only then is the old one void, should it come back.
+        self._connection.execute("UPDATE migration SET number = number WHERE number = 1")
+        self._unsure = False
 
     def open_holds(self) -> Iterable[tuple[str, int, int]]:
         """See Store."""
