@@ -30,7 +30,7 @@ class _Methods(ctypes.Structure):
     _fields_ = (
         ("version", ctypes.c_int),
         *((name, ctypes.c_void_p) for name in ("close", "read", "write", "truncate", "sync")),
-        ("rest", ctypes.c_void_p * 12),
+        ("rest", ctypes.c_void_p * 13),
     )
 
 
@@ -40,7 +40,7 @@ class _Vfs(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_int) for name in ("version", "file_bytes", "max_path")),
         *((name, ctypes.c_void_p) for name in ("next", "name", "data", "open", "delete")),
-        ("rest", ctypes.c_void_p * 13),
+        ("rest", ctypes.c_void_p * 14),
     )
 
 
