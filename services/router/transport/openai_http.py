@@ -3,6 +3,7 @@
 What is said on the wire is decided by the pure modules beside it; here it is sent and read.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import replace
 
@@ -33,6 +34,8 @@ PATHS: dict[Operation.ValueType, str] = {
 }
 # Of a prompt that is to be counted: there is a bound on the work that a request may cause which nobody pays for.
 MAX_COUNTED_BYTES = 4 * 1024 * 1024
+# How long the check waits for one.
+COUNT_CHECK_S = 2.0
 # The answer to it: most list all tokens.
 MAX_COUNT_ANSWER_BYTES = 4 * 1024 * 1024
 _ACTIVITY = Activity()
@@ -60,6 +63,8 @@ class OpenAiTransport:
         self._connection = Connection(endpoint, config, networks)
         self._safe = SafeText(self._connection.secrets)
         self._learned = Learned.before_check(config, runtime)
+        # Why the last check would not have the worker asked to count; empty if nothing speaks against it.
+        self._miscounts = ""
 
     @property
     def end_wait_s(self) -> float:
@@ -75,9 +80,30 @@ class OpenAiTransport:
         """See port.Transport."""
         check = Check(self._connection, self._config, self._models, self._runtime, self._try)
         finding, learned = await check.run()
-        if learned is not None:
-            self._learned = learned
-        return finding
+        if learned is None:
+            return finding
+        self._learned = learned
+        return replace(finding, warnings=(*finding.warnings, *await self._compare_counts(check.prompts)))
+
+    async def _compare_counts(self, prompts: Sequence[tuple[Dispatch, int]]) -> list[str]:
+        """Whether the worker counts what it reports. One that does not serves, and is not asked; the warning says why."""
+        self._miscounts = ""
+        if self._config.count_tokens == "none":
+            return []
+        for dispatch, reported in prompts:
+            try:
+                async with asyncio.timeout(COUNT_CHECK_S):
+                    count = await self.count(dispatch)
+            except (WorkerFailure, TimeoutError) as error:
+                why = error.detail or error.message if isinstance(error, WorkerFailure) else "no answer in time"
+                self._miscounts = f"count_tokens: not used, since the worker does not count ({why})"
+                break
+            if count is not None and count < reported:
+                self._miscounts = (
+                    f"count_tokens: not used, since {count} tokens are counted where {reported} are reported"
+                )
+                break
+        return [self._miscounts] if self._miscounts else []
 
     async def probe(self) -> Finding:
         """See port.Transport."""
@@ -89,8 +115,8 @@ class OpenAiTransport:
 
     @property
     def counts_tokens(self) -> bool:
-        """As the registration says."""
-        return self._config.count_tokens != "none"
+        """As the registration says, unless the check showed otherwise."""
+        return self._config.count_tokens != "none" and not self._miscounts
 
     async def count(self, dispatch: Dispatch) -> int | None:
         """See port.Transport."""

@@ -10,11 +10,12 @@ import pytest
 from speedinfer.common.v1 import context_pb2
 from speedinfer.common.v1.operation_pb2 import OPERATION_CHAT_COMPLETION, OPERATION_UNSPECIFIED
 from speedinfer.router.v1 import inference_pb2 as pb
-from speedinfer.router.v1.fleet_pb2 import FEATURE_CHOICES
+from speedinfer.router.v1 import registry_pb2
+from speedinfer.router.v1.fleet_pb2 import FEATURE_CHOICES, WORKER_STATUS_HEALTHY
 
 from services.common import ids
 from services.router.transport import openai_http
-from tests.contract.router.gateway import MODEL, Gateway, running
+from tests.contract.router.gateway import ADMIN, MODEL, Gateway, registration, running
 from tests.fakes import scripts
 from tests.fakes.scripts import Close, Hang, Reset, WaitFor
 from tests.fakes.worker import FakeWorker
@@ -168,3 +169,51 @@ async def test_a_place_may_be_used_under_another_id(gateway: Gateway, worker: Fa
     assert (await generating).counts == (1, 1)
     call.cancel()
     await gateway.until_free()
+
+
+CHECKED = {**COUNTING, "check": "token"}
+
+
+async def test_a_check_asks_for_a_count_and_compares_it_with_what_is_reported(
+    gateway: Gateway, worker: FakeWorker
+) -> None:
+    # Of the check's prompt 12 tokens are reported.
+    worker.counted = 12
+    detail = await gateway.register(worker.url, config=CHECKED)
+    assert (detail.worker.status, list(detail.warnings)) == (WORKER_STATUS_HEALTHY, [])
+    assert detail.worker.counts_tokens
+    assert asked(worker) > 0
+
+
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        ([scripts.json_answer({"count": 11})], "11 tokens are counted where 12 are reported"),
+        ([scripts.json_answer({"detail": "Not Found"}, 404)], "the worker does not count (status 404 for a count)"),
+        ([Hang()], "the worker does not count (no answer in time)"),
+    ],
+    ids=["short", "no route", "silent"],
+)
+async def test_a_worker_that_does_not_count_what_it_reports_serves_and_is_not_asked(
+    gateway: Gateway, worker: FakeWorker, monkeypatch: pytest.MonkeyPatch, script: Any, why: str
+) -> None:
+    monkeypatch.setattr(openai_http, "COUNT_CHECK_S", 0.05)
+    worker.paths["/tokenize"] = script
+    detail = await gateway.register(worker.url, config=CHECKED)
+    assert detail.worker.status == WORKER_STATUS_HEALTHY
+    assert list(detail.warnings) == [f"count_tokens: not used, since {why}"]
+    before = asked(worker)
+    assert not detail.worker.counts_tokens
+    assert (await count(gateway)).no_count == pb.NO_COUNT_UNABLE
+    assert asked(worker) == before
+    assert (await gateway.generate()).end is not None
+
+
+async def test_the_thorough_check_counts_tools_too(gateway: Gateway, worker: FakeWorker) -> None:
+    worker.paths["/tokenize"] = lambda request: [
+        scripts.json_answer({"count": 5 if "tools" in request.json else 12}),
+    ]
+    request = registry_pb2.CheckWorkerRequest(registration=registration(worker.url, config=CHECKED))
+    found = (await gateway.registry.CheckWorker(request, metadata=ADMIN)).findings
+    assert "count: 12 tokens where 12 are reported" in found
+    assert "count with tools: SHORT, 5 tokens where 12 are reported: set count_tokens to none" in found
