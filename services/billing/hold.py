@@ -101,6 +101,18 @@ def bound(item: reservation_pb2.ReserveItem, price: PriceVersion) -> Bound | Non
     return Bound(round_up(dearest), output_limit, _limit_tokens(item) + completion_tokens)
 
 
+def count_may_help(item: reservation_pb2.ReserveItem, price: PriceVersion, credit_nanos: int) -> bool:
+    """Whether a hold that is over the credit could be within it if the prompt's tokens were counted: not where they were, and
+    not where a prompt of a single token would be over it as well."""
+    if item.HasField("counted_prompt_tokens"):
+        return False
+    smallest = reservation_pb2.ReserveItem()
+    smallest.CopyFrom(item)
+    smallest.counted_prompt_tokens = 1
+    least = bound(smallest, price)
+    return least is not None and least.hold_nanos <= credit_nanos
+
+
 def _limit_tokens(item: reservation_pb2.ReserveItem) -> int:
     if item.HasField("counted_prompt_tokens"):
         return int(item.counted_prompt_tokens)

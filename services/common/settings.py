@@ -66,6 +66,8 @@ class EdgeLimits(Section):
     # How long a stream's end waits for billing before the outbox is fsynced instead.
     settle_wait_s: Positive = 1.0
     billing_timeout_s: Positive = 5.0
+    # How long a refusal for want of credit waits for a worker to count the prompt.
+    count_timeout_s: Positive = 2.0
     key_cache_s: Annotated[float, Field(ge=0, le=1)] = 1.0
     max_orphans_per_key: Count = 8
     # A settlement takes some 260 bytes, and three times as many of memory.
@@ -104,6 +106,8 @@ class RouterLimits(Section):
     max_waiting: Count = 1024
     max_waiting_per_party: Count = 256
     queue_wait_s: Positive = 10.0
+    # Prompts that one worker is asked to count at the same time, for requests that could not be held otherwise.
+    max_counts_per_worker: Count = 4
     # One line of a worker's stream, and a whole answer.
     max_line_bytes: Count = 1024 * 1024
     max_answer_bytes: Count = 64 * 1024 * 1024

@@ -33,6 +33,7 @@ from services.edge.models_routes import ModelsRoutes
 from services.edge.openai_errors import UNKNOWN_ADMIN_URL
 from services.edge.orphans import Orphans
 from services.edge.outbox import Outbox
+from services.edge.prompt_count import PromptCounter
 from services.edge.router_client import RouterClient
 from services.edge.settler import Settler
 
@@ -69,8 +70,9 @@ class Edge:
         self._fleet = FleetView(self._router)
         orphans = Orphans(limits.max_orphans_per_key)
         keys = KeyCache(self._billing, limits.key_cache_s, loop.time)
+        counter = PromptCounter(self._router, self.metrics, limits.count_timeout_s)
         self._admission = Admission(
-            keys, self._fleet, self._router, self._billing, self._settler, self._holds, orphans, limits
+            keys, self._fleet, self._router, self._billing, self._settler, self._holds, orphans, counter, limits
         )
         self._inference = Inference(
             self._admission, self._router, self._settler, orphans, self.metrics, self._tasks, limits

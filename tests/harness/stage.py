@@ -29,7 +29,7 @@ CREDIT = "10"
 PROMPT_PRICE, CACHED_PRICE, COMPLETION_PRICE = "0.20", "0.05", "0.60"
 ANSWER_S = 60.0
 # Names that the worker lists besides the table's: for scenarios that are no entries of it.
-OTHERS = ("headers", "once-more", "priced", "surrogates", "retried", "timed")
+OTHERS = ("headers", "once-more", "priced", "surrogates", "retried", "timed", "counted")
 
 
 @dataclass(frozen=True)

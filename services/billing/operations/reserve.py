@@ -84,7 +84,9 @@ class Reserve:
             return self._refuse(pb.REFUSAL_REASON_INVALID, "the model takes no images", field="prompt.images")
         if item.idempotency_key and (bearer := books.bearer(account.account_id, item.idempotency_key)):
             return self._duplicate(*bearer)
-        refused = self._limited(books, key, account, bound) or self._unaffordable(books, key, account, bound.hold_nanos)
+        refused = self._limited(books, key, account, bound) or self._unaffordable(
+            books, key, account, price, bound.hold_nanos
+        )
         return refused or self._hold(books, key, account, price, bound)
 
     def _limited(self, books: Books, key: Key, account: Account, bound: hold.Bound) -> pb.ReserveResult | None:
@@ -104,7 +106,9 @@ class Reserve:
         self._add_limits(result, books, key)
         return result
 
-    def _unaffordable(self, books: Books, key: Key, account: Account, hold_nanos: int) -> pb.ReserveResult | None:
+    def _unaffordable(
+        self, books: Books, key: Key, account: Account, price: PriceVersion, hold_nanos: int
+    ) -> pb.ReserveResult | None:
         if hold_nanos <= account.available_nanos and account.credit_nanos >= 0:
             return None
         if account.credit_nanos >= hold_nanos:
@@ -114,6 +118,7 @@ class Reserve:
             result.refusal.retry_after_ms = IN_FLIGHT_RETRY_MS
         else:
             result = self._refuse(pb.REFUSAL_REASON_INSUFFICIENT_CREDIT, "the account's credit does not suffice")
+            result.refusal.count_may_help = hold.count_may_help(self.item, price, account.credit_nanos)
         result.refusal.hold.CopyFrom(to_money(min(hold_nanos, MAX_NANOS)))
         result.refusal.available.CopyFrom(to_money(account.available_nanos))
         self._add_limits(result, books, key)

@@ -111,6 +111,8 @@ class Check:
         self._models = models
         self._runtime = runtime
         self._generate = generate
+        # The prompts that were tried, each with the tokens that were reported of it.
+        self.prompts: list[tuple[Dispatch, int]] = []
 
     async def probe(self) -> Finding:
         """Up and ready?"""
@@ -290,4 +292,6 @@ class Check:
         if isinstance(verdict, Incomplete) and verdict.reason != FAILURE_REASON_USAGE_MISSING:
             return _Outcome(False, failure=WorkerFailure(verdict.reason, verdict.message, detail="incomplete answer"))
         usage = not isinstance(verdict, Incomplete)
+        if not isinstance(verdict, Incomplete) and verdict.usage.prompt is not None:
+            self.prompts.append((dispatch, verdict.usage.prompt))
         return _Outcome(True, usage, usage and counts_in_stream and option == "continuous", llama_cpp)

@@ -212,6 +212,14 @@ class Transport(Protocol):
     async def probe(self) -> Finding:
         """The cheap look: is it up and ready? Never raises for what a worker does."""
 
+    @property
+    def counts_tokens(self) -> bool:
+        """Whether the worker can be asked how many tokens a prompt has."""
+
+    async def count(self, dispatch: Dispatch) -> int | None:
+        """How many tokens the worker makes of the prompt of a request that is not sent; None if it cannot be asked about such a
+        one. WorkerFailure if its answer is no count. Says nothing of the worker's health."""
+
     def generate(self, dispatch: Dispatch) -> AsyncIterator[Event]:
         """Send one request and yield its answer. Raises WorkerFailure. Closing the iterator drops the worker's work:
         at once where its protocol allows it."""
