@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
+from services.common.ids import WORKER_ID
 from services.router import endpoint
 from services.router.networks import EVERYWHERE, Networks
 from services.router.transport import factory
@@ -57,7 +58,7 @@ class _Document(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
-    worker_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9._:-]{1,128}$")]
+    worker_id: Annotated[str, Field(pattern=WORKER_ID)]
     worker_type: Annotated[str, Field(max_length=128)] = ""
     runtime: Literal["tensorrt-llm", "triton", "vllm", "sglang", "llama.cpp", "openai-compatible"]
     runtime_endpoint: Annotated[str, Field(max_length=2048)]
