@@ -48,7 +48,6 @@ def test_an_empty_token_is_refused(tmp_path: Path) -> None:
         ("Bearer ", False),
         ("Bearer \xe9", False),
         ("Bearer \udcff", False),
-        ("Bearer \ud800", False),
         ("\udcff abc", False),
         (None, False),
     ],
