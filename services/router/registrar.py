@@ -25,7 +25,7 @@ from services.router.health import Health, Thresholds
 from services.router.networks import EVERYWHERE, Networks
 from services.router.places import Places
 from services.router.probe import Prober
-from services.router.registration import InvalidRegistration, Registration
+from services.router.registration import MAX_SHOWN, InvalidRegistration, Registration
 from services.router.registry import Registry
 from services.router.store.port import Record, Store
 from services.router.transport import factory
@@ -150,7 +150,7 @@ class Registrar:
         """One worker. NotFound if there is none."""
         worker = self._registry.get(worker_id)
         if worker is None:
-            raise NotFound(f"no worker {worker_id!r} is registered", field="worker_id")
+            raise NotFound(f"no worker {worker_id[:MAX_SHOWN]!r} is registered", field="worker_id")
         return worker
 
     def all(self) -> list[Worker]:

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
+from services.common.ids import WORKER_ID
 from services.router import endpoint
 from services.router.networks import EVERYWHERE, Networks
 from services.router.transport import factory
@@ -20,6 +21,8 @@ from services.router.transport.port import TransportConfig
 MAX_METADATA_BYTES = 64 * 1024
 MAX_SHOWN = 128
 SECRET = "***"  # noqa: S105 - what is shown instead of one
+# As a header's value, but for white space that a key never holds.
+_API_KEY = re.compile(r"[\x21-\x7e\x80-\xff]([\x20-\x7e\x80-\xff]{0,8190}[\x21-\x7e\x80-\xff])?")
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]{0,8192}")
 # What the connection itself decides.
@@ -57,7 +60,7 @@ class _Document(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
-    worker_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9._:-]{1,128}$")]
+    worker_id: Annotated[str, Field(pattern=WORKER_ID)]
     worker_type: Annotated[str, Field(max_length=128)] = ""
     runtime: Literal["tensorrt-llm", "triton", "vllm", "sglang", "llama.cpp", "openai-compatible"]
     runtime_endpoint: Annotated[str, Field(max_length=2048)]
@@ -137,6 +140,13 @@ def _read_config(values: dict[str, Any], networks: Networks) -> TransportConfig:
             raise InvalidRegistration(
                 "runtime_config.headers", f"runtime_config.headers: the value of {name!r} is none"
             )
+        if why := config.header_refusal(name, value.get_secret_value()):
+            raise InvalidRegistration("runtime_config.headers", f"runtime_config.headers: {why}")
+    api_key = getattr(config, "api_key", None)
+    if api_key is not None and not _API_KEY.fullmatch(api_key.get_secret_value()):
+        raise InvalidRegistration(
+            "runtime_config.api_key", "runtime_config.api_key: it must be one line of characters that a header can hold"
+        )
     grpc_endpoint = getattr(config, "grpc_endpoint", None)
     if isinstance(grpc_endpoint, str):
         _check_endpoint("runtime_config.grpc_endpoint", "http://" + grpc_endpoint.rpartition("://")[2], networks)

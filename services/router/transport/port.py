@@ -37,6 +37,10 @@ class TransportConfig(BaseModel):
     max_concurrency: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     weight: Annotated[float, Field(gt=0)] = 1.0
 
+    def header_refusal(self, name: str, value: str) -> str:
+        """Why a header that HTTP can hold cannot be sent to this worker; empty if it can. Never repeats the value."""
+        return ""
+
 
 @dataclass(frozen=True, slots=True)
 class Dispatch:
