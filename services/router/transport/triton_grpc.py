@@ -107,7 +107,8 @@ class TritonGrpc:
                     _pb.ServerLiveRequest(), timeout=timeout_s, metadata=self._headers, wait_for_ready=True
                 )
         except grpc.aio.AioRpcError as error:
-            return f"{_CODE_NAMES[error.code()]}: {error.details()}"
+            # It may repeat what it was sent, which has the registration's secrets.
+            return f"{_CODE_NAMES[error.code()]}: {self._safe(error.details() or '')}"
         except TimeoutError:
             return "the name is not resolved in time"
         except OSError as error:

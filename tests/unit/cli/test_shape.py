@@ -1,12 +1,15 @@
 """JSON forms have the names that the contract lists, amounts with nine places, and null for what is absent."""
 
+import re
+
+import pytest
 from google.protobuf import json_format
 from google.protobuf.timestamp_pb2 import Timestamp
 from speedinfer.billing.v1 import access_pb2, account_pb2, key_pb2, price_pb2, report_pb2, usage_pb2
 from speedinfer.common.v1 import usage_pb2 as counts_pb2
 from speedinfer.router.v1 import fleet_pb2, registry_pb2
 
-from services.cli import shape
+from services.cli import output, shape
 from services.common.money import to_money
 
 AT = Timestamp(seconds=1_770_000_000)
@@ -173,3 +176,14 @@ def test_whole_numbers_in_free_objects_are_integers_again() -> None:
         assert shown[name] == written
         # 2 == 2.0, so the kinds are looked at, too.
         assert repr(sorted(shown[name].items())) == repr(sorted(written.items()))
+
+
+def test_no_name_is_a_command_of_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    name = "x\x1b]0;pwn\x07\x1b[31mRED\x9b2J [bold]\u202e"
+    output.print_text(output.table(["model"], [[name], [[name]]]))
+    output.print_text(output.details({"model": name}))
+    output.print_text(name)
+    output.print_error(name)
+    shown = "".join(capsys.readouterr())
+    assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", shown)
+    assert shown.count("xRED [bold]") == 5

@@ -12,6 +12,7 @@ from speedinfer.common.v1.operation_pb2 import OPERATION_COMPLETION
 from services.common.settings import RouterLimits
 from services.common.tasks import TaskSet
 from services.router.reading import Reading
+from services.router.safe_text import SafeText
 from services.router.transport.port import Activity, Dispatch, Event, WorkerFailure
 from services.router.transport.triton import TritonTransport
 from services.router.transport.triton_config import TritonConfig
@@ -95,3 +96,20 @@ async def test_a_transport_that_is_closed_at_once_lets_go_of_what_it_sees_off() 
         # The task has not begun.
         await client.close()
         assert response.closed
+
+
+async def test_what_a_server_repeats_of_a_registrations_secrets_is_not_told() -> None:
+    async with FakeTritonGrpc() as server:
+        server.tells = True
+        client = TritonGrpc(
+            f"127.0.0.1:{server.port}",
+            secure=False,
+            headers=(("authorization", "Bearer hush-hush"),),
+            connect_timeout_s=30,
+            max_answer_bytes=1024,
+            safe=SafeText(["Bearer hush-hush"]),
+        )
+        told = await client.answers(30)
+        await client.close()
+    assert told.startswith("PERMISSION_DENIED: bad credentials")
+    assert "hush" not in told

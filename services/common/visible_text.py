@@ -1,4 +1,4 @@
-"""The characters of a worker's words: what a reader sees is what is there. Pure; imported by the `safe_text*` modules only.
+"""The characters of others' words (workers' messages, names): what a reader sees is what is there. Pure; anybody may import it.
 
 Line feeds stay, since refusals have several lines. Every other control character goes, as do terminals' commands and what
 changes the order in which others are read (a name may be written so that it looks like another one) or cannot be seen at all.
@@ -33,3 +33,8 @@ def plain(text: str) -> str:
     text = _LINE_END.sub("\n", text)
     text = _SPACE.sub(" ", text)
     return _HALF_PAIR.sub("\ufffd", _UNSEEN.sub("", text))
+
+
+def is_name(text: str) -> bool:
+    """Whether the text is one line in which all can be seen."""
+    return "\n" not in text and plain(text) == text
