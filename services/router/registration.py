@@ -21,8 +21,6 @@ from services.router.transport.port import TransportConfig
 MAX_METADATA_BYTES = 64 * 1024
 MAX_SHOWN = 128
 SECRET = "***"  # noqa: S105 - what is shown instead of one
-# As a header's value, but for white space that a key never holds.
-_API_KEY = re.compile(r"[\x21-\x7e\x80-\xff]([\x20-\x7e\x80-\xff]{0,8190}[\x21-\x7e\x80-\xff])?")
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]{0,8192}")
 # What the connection itself decides.
@@ -143,7 +141,7 @@ def _read_config(values: dict[str, Any], networks: Networks) -> TransportConfig:
         if why := config.header_refusal(name, value.get_secret_value()):
             raise InvalidRegistration("runtime_config.headers", f"runtime_config.headers: {why}")
     api_key = getattr(config, "api_key", None)
-    if api_key is not None and not _API_KEY.fullmatch(api_key.get_secret_value()):
+    if api_key is not None and not _HEADER_VALUE.fullmatch(api_key.get_secret_value()):
         raise InvalidRegistration(
             "runtime_config.api_key", "runtime_config.api_key: it must be one line of characters that a header can hold"
         )

@@ -92,7 +92,6 @@ def test_further_inputs_are_shown_as_they_were_written_and_secrets_are_not() -> 
         (("runtime_config", "api_key"), "hush\r\nX-Inj: 1", "runtime_config.api_key"),
         (("runtime_config", "api_key"), "hush\0", "runtime_config.api_key"),
         (("runtime_config", "api_key"), "hush \u0431", "runtime_config.api_key"),
-        (("runtime_config", "api_key"), "", "runtime_config.api_key"),
         (("runtime_config",), [], "runtime_config"),
     ],
 )
