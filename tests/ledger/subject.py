@@ -125,7 +125,7 @@ class Subject:
     def verify(self) -> list[str]:
         """What the product's own audit finds."""
         with self._reader.book() as book:
-            return audit(book).problems
+            return audit(book, _unsealed).problems
 
 
 def expected(account: Account, now_ms: int) -> Answer:
@@ -139,3 +139,7 @@ def expected(account: Account, now_ms: int) -> Answer:
         "day": account.used.spend(day_start(now_ms)),
         "month": account.used.spend(month_start(now_ms)),
     }
+
+
+def _unsealed(_key_id: str, _statement: bytes, _signature: bytes) -> str:
+    return "nothing is sealed here"
