@@ -6,7 +6,6 @@ which it was made, and a settlement corrects that window if it is still the curr
 A key's limits are looked at before its account's, each in the order of `judge`.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -39,6 +38,11 @@ class Limits:
             and self.daily_spend_nanos is None
             and self.monthly_spend_nanos is None
         )
+
+    @property
+    def by_the_minute(self) -> bool:
+        """Whether it has a limit of requests or tokens per minute."""
+        return self.requests_per_minute is not None or self.tokens_per_minute is not None
 
     def allow(self, model: str) -> bool:
         """Whether the allow-list names the model; an empty list allows all."""
@@ -102,8 +106,8 @@ class Counters:
         if now_ms < self.minute.start_ms + MINUTE_MS:
             # They are always rolled together, so the others are current as well. Nearly every call ends here.
             return
-        for window, start in self._windows():
-            window.roll(start(now_ms))
+        for window, start_ms in self._starts(now_ms):
+            window.roll(start_ms)
 
     def count(self, tokens: int, spend_nanos: int) -> None:
         """Add one request to the current windows."""
@@ -114,13 +118,14 @@ class Counters:
 
     def correct(self, made_at_ms: int, tokens: int, spend_nanos: int) -> None:
         """Add a difference to those windows in which the request was made, where they are still current."""
-        for window, start in self._windows():
-            if window.start_ms == start(made_at_ms):
+        for window, start_ms in self._starts(made_at_ms):
+            if window.start_ms == start_ms:
                 window.tokens += tokens
                 window.spend_nanos += spend_nanos
 
-    def _windows(self) -> tuple[tuple[Window, Callable[[int], int]], ...]:
-        return (self.minute, minute_start), (self.day, day_start), (self.month, month_start)
+    def _starts(self, at_ms: int) -> tuple[tuple[Window, int], ...]:
+        day_ms = day_start(at_ms)
+        return (self.minute, minute_start(at_ms)), (self.day, day_ms), (self.month, _month_of_day(day_ms))
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,6 @@ def is_worker_id(text: str) -> bool:
 
 def uuid7_ms(text: str) -> int:
     """When a UUIDv7 was made, in milliseconds since the epoch. ValueError if it is none."""
-    if not is_uuid7(text):
+    if _UUID7.fullmatch(text) is None:
         raise ValueError(f"{text!r} is not a UUIDv7")
     return int(text[:8] + text[9:13], 16)

@@ -159,7 +159,7 @@ class Reserve:
         lease = books.lease(reservation.reservation_id) if reservation.state is State.HELD else None
         lease_ms = max(lease.until_ms - books.monotonic_ms, 0) if lease else 0
         result = pb.ReserveResult(
-            reservation_id=self.item.reservation_id, reservation=messages.reservation(reservation, lease_ms)
+            reservation_id=self.item.reservation_id, reservation=messages.reservation_fields(reservation, lease_ms)
         )
         if (key := books.key(reservation.key_id)) is not None:
             self._add_limits(result, books, key)
@@ -169,14 +169,14 @@ class Reserve:
         """Of the key's limits and the account's the tighter: the one that the next request would meet."""
         account = books.account(key.account_id)
         assert account is not None, "a key has an account"
-        account.counters.roll(books.now_ms)
         own, common = key.limits, account.limits
+        if not (own.by_the_minute or common.by_the_minute):
+            return
+        account.counters.roll(books.now_ms)
         mine = books.counters(key).minute if own.counted else limits.Window()
         ours = account.counters.minute
         requests = limits.tighter((own.requests_per_minute, mine.requests), (common.requests_per_minute, ours.requests))
         tokens = limits.tighter((own.tokens_per_minute, mine.tokens), (common.tokens_per_minute, ours.tokens))
-        if requests is None and tokens is None:
-            return
         result.limits.CopyFrom(
             pb.LimitState(
                 requests_limit=requests[0] if requests else None,

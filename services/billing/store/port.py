@@ -7,7 +7,7 @@ of it or nothing. Questions about many rows are one call, so that a store over a
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from services.billing.audit import Book
 from services.billing.key import Key
@@ -61,8 +61,7 @@ class Loaded:
     accounts: dict[str, Account] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class NewTransaction:
+class NewTransaction(NamedTuple):
     """A transaction as it is stored."""
 
     number: int

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from dataclasses import fields, replace
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import pytest
@@ -55,13 +55,18 @@ def other(value: Any) -> Any:
         case str():
             return value + "x"
         case Counts():
-            return replace(value, prompt=value.prompt + 1)
+            return value._replace(prompt=value.prompt + 1)
     raise AssertionError(value)
 
 
+def with_other(record: Any, **changed: Any) -> Any:
+    """The record with other values."""
+    return replace(record, **changed) if is_dataclass(record) else record._replace(**changed)
+
+
 CHANGES = [
-    *((TRANSACTION, field.name) for field in fields(TRANSACTION) if field.name != "charge"),
-    *((CHARGE, field.name) for field in fields(CHARGE)),
+    *((TRANSACTION, name) for name in TRANSACTION._fields if name != "charge"),
+    *((CHARGE, name) for name in CHARGE._fields),
     *((OWN, name) for name in ("number", "account_id", "amount_nanos", "account_seq", "balance_after_nanos")),
     *((OTHER, name) for name in ("number", "account_id", "amount_nanos")),
 ]
@@ -71,20 +76,20 @@ CHANGES = [
     ("record", "name"), CHANGES, ids=lambda one: one if isinstance(one, str) else type(one).__name__
 )
 def test_whatever_is_changed_changes_the_chain(record: Any, name: str) -> None:
-    changed = replace(record, **{name: other(getattr(record, name))})
+    changed = with_other(record, **{name: other(getattr(record, name))})
     transaction = changed if record is TRANSACTION else TRANSACTION
     if record is CHARGE:
-        transaction = replace(TRANSACTION, charge=changed)
+        transaction = TRANSACTION._replace(charge=changed)
     own, against = (changed if record is one else one for one in (OWN, OTHER))
     assert chain.link(BEFORE, transaction, [own, against], own) != chain.link(BEFORE, TRANSACTION, [OWN, OTHER], OWN)
 
 
 def test_absent_zero_and_neighbouring_texts_are_told_apart() -> None:
     def of(**changed: Any) -> bytes:
-        return chain.link(BEFORE, replace(TRANSACTION, **changed), [OWN, OTHER], OWN)
+        return chain.link(BEFORE, TRANSACTION._replace(**changed), [OWN, OTHER], OWN)
 
     usages = [Counts(10, None, 5), Counts(10, 0, 5), Counts(10, 5, None)]
-    made = {of(charge=replace(CHARGE, usage=usage)) for usage in usages}
+    made = {of(charge=CHARGE._replace(usage=usage)) for usage in usages}
     made |= {of(charge=None), of(request_id="", note="r"), of(request_id="r", note="")}
     made |= {of(note="null"), of(note="1"), of(note='","')}
     assert len(made) == 9
