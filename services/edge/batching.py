@@ -124,9 +124,7 @@ class Batching(Generic[Item, Result]):
             size_bytes += ticket.size_bytes
             if taken and (len(taken) >= self._max_items or size_bytes > self._max_bytes):
                 break
-            # It may have expired in this turn of the loop; then its caller takes it out of the queue.
-            if not ticket.answer.done():
-                taken.append(ticket)
+            taken.append(ticket)
         for ticket in taken:
             ticket.sent = True
             del self._waiting[ticket]

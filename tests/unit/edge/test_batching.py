@@ -185,6 +185,31 @@ async def test_who_leaves_takes_nobody_along(line: Line, calls: Calls) -> None:
     assert line.sent == [["a", "b", "c"]]
 
 
+async def test_who_has_left_is_not_in_what_goes_again(line: Line, calls: Calls) -> None:
+    line.fault = lambda names: status("INTERNAL") if len(names) > 2 else None
+    line.open.clear()
+    tasks = calls.ask_all("abcd")
+    await calls.until_sent(1)
+    tasks[3].cancel()
+    assert await outcomes([tasks[3]]) == ["CancelledError"]
+    line.open.set()
+    assert await outcomes(tasks[:3]) == done("abc")
+    assert ["".join(names) for names in line.sent] == ["abcd", "ab", "c"]
+
+
+async def test_who_has_left_takes_no_room_during_a_pause(line: Line, calls: Calls) -> None:
+    line.fault = lambda _names: status("UNAVAILABLE") if len(line.sent) == 1 else None
+    line.open.clear()
+    tasks = calls.ask_all("ab")
+    await calls.until_sent(1)
+    tasks[0].cancel()
+    assert await outcomes([tasks[0]]) == ["CancelledError"]
+    line.open.set()
+    await calls.until_waiting(1)
+    assert await outcomes([tasks[1]]) == ["done b"]
+    assert line.sent == [["a", "b"], ["b"]]
+
+
 @pytest.mark.parametrize("code", ["UNAVAILABLE", "CANCELLED"])
 async def test_what_found_nobody_goes_again_before_what_came_later(line: Line, calls: Calls, code: str) -> None:
     line.fault = lambda _names: status(code) if len(line.sent) < 4 else None
