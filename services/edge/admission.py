@@ -29,7 +29,7 @@ from services.common import ids, money
 from services.common.settings import EdgeLimits
 from services.edge import client_headers
 from services.edge.arrival import Arrival
-from services.edge.billing_client import BillingClient, BillingUnavailable
+from services.edge.billing_client import BillingClient, BillingUnavailable, NotSent
 from services.edge.body_reader import BodyReader, Check
 from services.edge.client import Client
 from services.edge.fleet_view import FleetView
@@ -222,16 +222,22 @@ class Admission:
         )
         try:
             return await self._billing.reserve(item)
+        except NotSent:
+            raise Refused(BILLING_UNAVAILABLE) from None
         except (BillingUnavailable, grpc.aio.AioRpcError) as error:
             # The hold may have been made all the same, or be made later: a release settles that either way.
             _log.warning("reserve_unanswered", request_id=arrival.request_id, error=type(error).__name__)
-            release = ReleaseItem(
-                context=RequestContext(request_id=arrival.request_id, traceparent=arrival.traceparent),
-                reservation_id=arrival.request_id,
-                cause="billing_unavailable",
-            )
-            await self._settler.release(release, 0)
+            await self._give_up(arrival, "billing_unavailable")
             raise Refused(BILLING_UNAVAILABLE) from None
+        except asyncio.CancelledError:
+            # The end of a drain. The item may be on its way, in a message with others.
+            await self._give_up(arrival, DRAINING.cause)
+            raise
+
+    async def _give_up(self, arrival: Arrival, cause: str) -> None:
+        """See to it that no hold is left by a question without an answer; waits for nothing."""
+        context = RequestContext(request_id=arrival.request_id, traceparent=arrival.traceparent)
+        await self._settler.release(ReleaseItem(context=context, reservation_id=arrival.request_id, cause=cause), 0)
 
 
 def _is_more(refusal: Refusal, before: Refusal) -> bool:

@@ -161,6 +161,8 @@ async def test_a_key_asks_one_question_at_a_time_and_few_wait_for_it(
     posts = [asyncio.create_task(stand.post()) for _ in range(6)]
     # One asks and two wait; the others are told at once.
     await eventually(lambda: sum(post.done() for post in posts) == 3)
+    # The others may be told before the question has reached the router.
+    await eventually(lambda: stand.router.asked)
     assert len(stand.router.asked) == 1
     for post in posts:
         if post.done():
