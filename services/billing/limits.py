@@ -88,9 +88,11 @@ class Window:
     spend_nanos: int = 0
 
     def roll(self, start_ms: int) -> None:
-        """Begin a later window. A clock that is stepped back goes on counting in the window that it left."""
+        """Begin a later window. One that lies ahead, since the clock was stepped back, becomes the current one with all that
+        was counted in it: it frees nothing, and it ends with the current one, however far ahead the clock was."""
         if start_ms > self.start_ms:
-            self.start_ms, self.requests, self.tokens, self.spend_nanos = start_ms, 0, 0, 0
+            self.requests, self.tokens, self.spend_nanos = 0, 0, 0
+        self.start_ms = start_ms
 
 
 @dataclass(slots=True)
@@ -103,7 +105,7 @@ class Counters:
 
     def roll(self, now_ms: int) -> None:
         """Bring all three to a moment."""
-        if now_ms < self.minute.start_ms + MINUTE_MS:
+        if self.minute.start_ms <= now_ms < self.minute.start_ms + MINUTE_MS:
             # They are always rolled together, so the others are current as well. Nearly every call ends here.
             return
         for window, start_ms in self._starts(now_ms):
@@ -120,8 +122,9 @@ class Counters:
         """Add a difference to those windows in which the request was made, where they are still current."""
         for window, start_ms in self._starts(made_at_ms):
             if window.start_ms == start_ms:
-                window.tokens += tokens
-                window.spend_nanos += spend_nanos
+                # What was made while the clock was ahead was counted in another window, even if this one has the name.
+                window.tokens = max(window.tokens + tokens, 0)
+                window.spend_nanos = max(window.spend_nanos + spend_nanos, 0)
 
     def _starts(self, at_ms: int) -> tuple[tuple[Window, int], ...]:
         day_ms = day_start(at_ms)

@@ -27,7 +27,7 @@ class Metrics:
         self.hold_to_charge = Histogram(
             "speedinfer_billing_hold_to_charge_ratio",
             "Hold divided by charge, of charges above zero",
-            buckets=(1, 1.25, 1.5, 2, 3, 4, 6, 10, 20, 50, 100),
+            buckets=(0.5, 1, 1.25, 1.5, 2, 2.5, 3, 4, 6, 10, 20, 50, 100, 1000),
             registry=self.registry,
         )
         self.open_holds = Gauge("speedinfer_billing_open_holds", "Open holds", registry=self.registry)

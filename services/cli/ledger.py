@@ -9,7 +9,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, TextIO
 
-import orjson
 import typer
 from speedinfer.billing.v1 import account_pb2, account_pb2_grpc, report_pb2, report_pb2_grpc
 
@@ -125,7 +124,7 @@ def _write(target: TextIO, file_format: Format, entries: Iterator[dict[str, Any]
         if file_format is Format.CSV:
             table.writerow({name: _cell(value) for name, value in (entry | (entry["usage"] or {})).items()})
         else:
-            target.write(orjson.dumps(entry).decode() + "\n")
+            target.write(output.json_text(entry) + "\n")
     return written
 
 

@@ -19,9 +19,13 @@ from services.common import visible_text
 
 def print_json(value: Any) -> None:
     """One JSON value: indented where a person looks, on one line for a program."""
-    options = orjson.OPT_INDENT_2 if sys.stdout.isatty() else 0
-    sys.stdout.write(orjson.dumps(value, option=options).decode() + "\n")
+    sys.stdout.write(json_text(value, indented=sys.stdout.isatty()) + "\n")
     sys.stdout.flush()
+
+
+def json_text(value: Any, *, indented: bool = False) -> str:
+    """A value as JSON that commands no terminal and reads as it is written: others' words are escaped and not changed."""
+    return visible_text.escaped(orjson.dumps(value, option=orjson.OPT_INDENT_2 if indented else 0).decode())
 
 
 def print_text(content: Any) -> None:

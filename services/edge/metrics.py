@@ -10,7 +10,6 @@ from typing import Protocol
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-_HOLD_CHARGE_BUCKETS = (0.5, 1, 1.25, 1.5, 2, 2.5, 3, 4, 6, 10, 20, 50, 100, 1000)
 _FIRST_TOKEN_BUCKETS_S = (0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 
 
@@ -58,12 +57,6 @@ class Metrics:
             "speedinfer_edge_prompt_counts",
             "Refusals for want of credit before which a worker was to count the prompt, by what came of it",
             ["outcome"],
-            registry=self.registry,
-        )
-        self.hold_charge_ratio = Histogram(
-            "speedinfer_edge_hold_charge_ratio",
-            "What was held for a request, divided by what it was charged",
-            buckets=_HOLD_CHARGE_BUCKETS,
             registry=self.registry,
         )
         self.journaled = Counter(

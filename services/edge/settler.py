@@ -101,10 +101,7 @@ class Settler:
         self._metrics.settlements.labels(word).inc()
         if result.status in _CHARGED:
             self._outbox.answered(entry.reservation_id)
-            charge_nanos = money.from_money(result.reservation.charge)
-            if charge_nanos > 0:
-                self._metrics.hold_charge_ratio.observe(money.from_money(result.reservation.hold) / charge_nanos)
-            return Receipt(charge_nanos=charge_nanos)
+            return Receipt(charge_nanos=money.from_money(result.reservation.charge))
         _log.error("settlement_refused", reservation_id=entry.reservation_id, status=word, field=result.field)
         await self._outbox.quarantined(entry, word)
         return Receipt(problem=SETTLEMENT_REFUSED)

@@ -107,7 +107,7 @@ class Registrar:
             raise Unavailable(f"{self._limits.max_workers} workers are registered already; that is the bound")
         worker = self._worker(registration, Load(), time.time(), draining=False)
         try:
-            finding, last = await self._prober.check(worker.transport)
+            finding, last = await self._prober.check(worker)
         except BaseException:
             await worker.transport.close()
             raise
@@ -134,7 +134,7 @@ class Registrar:
         worker = self._worker(registrations.read(document, self._networks), Load(), time.time(), draining=False)
         measured: tuple[str, ...] = ()
         try:
-            finding, worker.last_probe = await self._prober.check(worker.transport)
+            finding, worker.last_probe = await self._prober.check(worker)
             worker.health.on_check(finding)
             if not finding.error and FEATURE_CHAT in worker.transport.features:
                 model = worker.registration.supported_models[0]

@@ -87,6 +87,10 @@ class Registration:
         written = self.document["runtime_config"]
         return {name: _hidden(value) if name in secrets else value for name, value in written.items()}
 
+    def secrets(self) -> list[str]:
+        """What nobody may be told: the key and the values of the headers."""
+        return [secret for name in type(self.config).model_fields for secret in _secrets(getattr(self.config, name))]
+
 
 def read(document: Mapping[str, Any], networks: Networks = EVERYWHERE) -> Registration:
     """Check a registration, of a worker in `networks`. InvalidRegistration names what is wrong."""
@@ -209,6 +213,12 @@ def _wish(kind: str, context: Mapping[str, Any]) -> str:
 
 def _is_secret(value: Any) -> bool:
     return isinstance(value, SecretStr) or (isinstance(value, dict) and any(map(_is_secret, value.values())))
+
+
+def _secrets(value: Any) -> list[str]:
+    if isinstance(value, dict):
+        return [secret for each in value.values() for secret in _secrets(each)]
+    return [value.get_secret_value()] if isinstance(value, SecretStr) else []
 
 
 def _hidden(value: Any) -> Any:

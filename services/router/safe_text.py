@@ -74,15 +74,19 @@ class SafeText:
 
     def __call__(self, text: str, max_characters: int = MAX_CHARACTERS) -> str:
         """The text without what nobody outside may see; may be empty."""
-        text = plain(text)
-        for secret in self._known:
-            text = text.replace(secret, MASK)
-        text = _beginning(text)
+        text = _beginning(self.without_known(text))
         found = _TRACEBACK.search(text)
         if found is not None:
             text = text[: found.start()]
         text = _LEFT.sub(MASK, _CREDENTIAL.sub(MASK, text))
         return without_places(without_code(text))[:max_characters].strip()
+
+    def without_known(self, text: str) -> str:
+        """The text without what is known to be secret, and otherwise as it is: what operators may see."""
+        text = plain(text)
+        for secret in self._known:
+            text = text.replace(secret, MASK)
+        return text
 
 
 def _beginning(text: str) -> str:

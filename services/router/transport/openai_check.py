@@ -131,7 +131,8 @@ class Check:
             names = self._map(listed)
             learned = Learned.before_check(self._config, self._llama_cpp(listed))
             learned = Learned(learned.features, learned.stream_options, names)
-            findings = [f"models: {', '.join(listed)[:1000]}", f"health route: {'yes' if has_health else 'no'}"]
+            shown = ", ".join(list(listed)[:MAX_LISTED_MODELS])
+            findings = [f"models: {shown}", f"health route: {'yes' if has_health else 'no'}"]
             warnings = [
                 f"model_map names {name!r}, which is not in supported_models"
                 for name in self._config.model_map

@@ -1,25 +1,11 @@
 """`VerifyLedger` names the row that somebody changed behind billing's back."""
 
-import sqlite3
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
+from tests.contract.billing.sealed_ledger import behind_its_back
 from tests.contract.billing.service import Client, Service
-
-
-@contextmanager
-def behind_its_back(path: Path) -> Iterator[sqlite3.Connection]:
-    """A connection of somebody who may write the file: triggers are taken away and put back."""
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        triggers = connection.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'").fetchall()
-        for name, _ in triggers:
-            connection.execute(f"DROP TRIGGER {name}")
-        yield connection
-        for _, sql in triggers:
-            connection.execute(sql)
 
 
 @pytest.mark.parametrize(

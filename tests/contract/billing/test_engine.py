@@ -92,4 +92,8 @@ async def test_outcomes_are_counted(service: Service, client: Client) -> None:
     assert 'speedinfer_billing_reservations_total{outcome="holds_in_flight"} 1.0' in text
     assert 'speedinfer_billing_settlements_total{outcome="settled"} 1.0' in text
     assert "speedinfer_billing_hold_to_charge_ratio_sum 4.0" in text
+    assert "speedinfer_billing_hold_to_charge_ratio_count 1.0" in text
+    # The bounds lie where overruns and holds that are too wide begin.
+    assert 'speedinfer_billing_hold_to_charge_ratio_bucket{le="3.0"} 0.0' in text
+    assert 'speedinfer_billing_hold_to_charge_ratio_bucket{le="4.0"} 1.0' in text
     assert "speedinfer_billing_open_holds 0.0" in text

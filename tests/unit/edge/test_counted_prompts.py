@@ -171,11 +171,3 @@ async def test_a_key_asks_one_question_at_a_time_and_few_wait_for_it(
     answers = await asyncio.gather(*posts)
     assert sorted(answer.status for answer in answers) == [200, 200, 200, 402, 402, 402]
     assert len(stand.router.asked) == 3
-
-
-async def test_holds_and_charges_are_compared(stand: Stand) -> None:
-    stand.router.script = play
-    assert (await stand.post()).status == 200
-    charge = 7 * 200 + 5 * 600
-    assert stand.metric("hold_charge_ratio_count") == 1
-    assert stand.metric("hold_charge_ratio_sum") == pytest.approx(1_000_000 / charge)
