@@ -12,16 +12,17 @@ import json
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from services.billing.key import Key
 from services.billing.limits import Counters, Window
 from services.billing.price import PriceVersion
 from services.billing.reservation import Reservation, State
 from services.billing.store import rows, sqlite_seals
+from services.billing.store.kept import Kept
 from services.billing.store.migrate import migrate
 from services.billing.store.port import Changes, DoneOperation, Loaded, Names, StoreError
 from services.billing.store.sqlite_reader import SqliteReader
@@ -32,6 +33,7 @@ LOOK_FOR_LOCK_EVERY_S = 0.005
 # The first with STRICT tables and JSON functions always built in.
 MIN_SQLITE = (3, 38, 0)
 PRICE_CACHE = 4_096
+T = TypeVar("T")
 PERIODS = ("minute", "day", "month")
 
 
@@ -46,6 +48,7 @@ class SqliteStore:
         self._lock = lock(path, lock_wait_s)
         # Price versions never change, so what was read once holds.
         self._prices: dict[str, PriceVersion] = {}
+        self._kept = Kept()
         # What the log holds may never have reached the disk.
         self._unsure = True
         try:
@@ -73,9 +76,12 @@ class SqliteStore:
             if self._unsure:
                 self._empty_log()
             self._connection.execute("BEGIN IMMEDIATE")
-            yield SqliteSession(self._connection, self._prices)
+            session = SqliteSession(self._connection, self._prices, self._kept)
+            yield session
             self._connection.execute("COMMIT")
+            session.stored()
         except BaseException as error:
+            self._kept.forget()
             with suppress(sqlite3.Error):
                 self._connection.execute("ROLLBACK")
             if isinstance(error, sqlite3.Error) and not isinstance(error, sqlite3.IntegrityError):
@@ -92,6 +98,7 @@ class SqliteStore:
         with suppress(sqlite3.Error):
             self._connection.close()
         self._connection, self._unsure = connection, True
+        self._kept.forget()
 
     def _empty_log(self) -> None:
         """Write what the log holds into the database, and that to disk. A process that ended between writing and fsync leaves
@@ -162,22 +169,28 @@ def lock(path: Path, wait_s: float) -> int:
 class SqliteSession:
     """See Session. BEGIN IMMEDIATE has locked the whole database, accounts included."""
 
-    def __init__(self, connection: sqlite3.Connection, prices: dict[str, PriceVersion]) -> None:
+    def __init__(self, connection: sqlite3.Connection, prices: dict[str, PriceVersion], kept: Kept) -> None:
         self._connection = connection
         self._prices = prices
+        self._kept = kept
+        self._loaded = Loaded()
+        self._changes = Changes()
         self._transaction = self._highest("ledger_transaction")
         self._entry = self._highest("entry")
 
     def load(self, names: Names) -> Loaded:
         """See Session."""
-        reservations = self._by_id(
-            "reservation", "reservation_id", rows.RESERVATION, names.reservations, rows.reservation
-        )
-        key_ids = names.keys | {one.key_id for one in reservations.values()}
-        keys = self._by_id("api_key", "key_id", rows.KEY, key_ids, rows.key)
+        kept = self._kept
+        reservations, unknown = _known(kept.holds, names.reservations)
+        reservations |= self._by_id("reservation", "reservation_id", rows.RESERVATION, unknown, rows.reservation)
+        keys, unknown = _known(kept.keys, names.keys | {one.key_id for one in reservations.values()})
+        keys |= self._by_id("api_key", "key_id", rows.KEY, unknown, rows.key)
         account_ids = names.accounts | {key.account_id for key in keys.values()}
         account_ids |= {one.account_id for one in reservations.values() if one.account_id is not None}
-        accounts = self._by_id("account", "account_id", rows.ACCOUNT, account_ids, rows.account, "kind = 'customer'")
+        accounts, unknown = _known(kept.accounts, account_ids)
+        accounts |= self._by_id("account", "account_id", rows.ACCOUNT, unknown, rows.account, "kind = 'customer'")
+        self._loaded.accounts |= accounts
+        self._loaded.keys |= keys
         columns = "operation_id, kind, content, answer, done_at_ms"
         operations = self._by_id(
             "operation", "operation_id", columns, names.operations, lambda row: DoneOperation(*row)
@@ -241,6 +254,7 @@ class SqliteSession:
 
     def save(self, changes: Changes) -> None:
         """See Session."""
+        self._changes = changes
         many = self._connection.executemany
         many(
             _insert("account", rows.ACCOUNT, "kind"),
@@ -286,13 +300,21 @@ class SqliteSession:
         many(_INSERT_CHARGE, [rows.charge_row(one, one.charge) for one in changes.transactions if one.charge])
         sqlite_seals.insert(self._connection, changes.seals)
 
+    def stored(self) -> None:
+        """The session has ended well: what it read and wrote is known now."""
+        self._kept.stored(self._loaded, self._changes)
+
     def _price_of(self, model: str, account_id: str, at_ms: int) -> PriceVersion | None:
-        row = self._one(
-            "SELECT version FROM price_version WHERE model = ? AND account_id = ? AND effective_from_ms <= ? "
-            "ORDER BY effective_from_ms DESC, number DESC LIMIT 1",
-            (model, account_id, at_ms),
-        )
-        return None if row is None else self.price(row[0])
+        scope = (model, account_id)
+        if scope not in self._kept.prices:
+            found = self._connection.execute(
+                f"SELECT {rows.PRICE} FROM price_version WHERE model = ? AND account_id = ? "
+                "ORDER BY effective_from_ms, number",
+                scope,
+            )
+            self._kept.keep_prices(scope, [rows.price(row) for row in found])
+        applies = [one for one in self._kept.prices[scope] if one.effective_from_ms <= at_ms]
+        return applies[-1] if applies else None
 
     def _one(self, statement: str, values: tuple[Any, ...]) -> Any:
         return self._connection.execute(statement, values).fetchone()
@@ -310,6 +332,12 @@ class SqliteSession:
         statement = f"SELECT {columns} FROM {table} WHERE {name} IN (SELECT value FROM json_each(?)) AND {only}"
         found = self._connection.execute(statement, (json.dumps(list(wanted)),))
         return {row[0]: make(row) for row in found}
+
+
+def _known(kept: Mapping[str, T], wanted: Iterable[str]) -> tuple[dict[str, T], set[str]]:
+    """Those of the wanted that are kept, and the names of the others."""
+    found = {name: kept[name] for name in wanted if name in kept}
+    return found, {name for name in wanted if name not in found}
 
 
 def _insert(table: str, columns: str, *more: str) -> str:
