@@ -86,6 +86,7 @@ test-fast: install-dev ## the tests that start no process: units and contracts, 
 
 fuzz: install-dev ## the fuzzers for FUZZ_SECONDS each, the property tests with FUZZ_EXAMPLES times as many examples
 	@FUZZ_EXAMPLES=$(FUZZ_EXAMPLES) FUZZ_SECONDS=$(FUZZ_SECONDS) $(BIN)/pytest -q -m "property" $(ARGS)
+	@FUZZ_LEDGER_OPERATIONS=1000000 FUZZ_LEDGER_KILLS=200 $(BIN)/pytest -q tests/ledger --timeout 1800 $(ARGS)
 
 bench: install-dev ## load on the three services with a scripted worker; prints CPU per request and per event
 	@$(BIN)/python benchmarks/run.py $(ARGS)

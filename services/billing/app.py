@@ -19,6 +19,8 @@ from speedinfer.billing.v1 import (
     report_pb2_grpc,
     reservation_pb2,
     reservation_pb2_grpc,
+    seal_pb2,
+    seal_pb2_grpc,
 )
 
 from services.billing.access_servicer import AccessServicer
@@ -35,6 +37,8 @@ from services.billing.reading import Reading
 from services.billing.report_servicer import ReportServicer
 from services.billing.reservation_servicer import ReservationServicer
 from services.billing.rules import Rules
+from services.billing.seal_servicer import SealServicer
+from services.billing.sealing import Sealing
 from services.billing.store.open import foresee, open_store
 from services.common import admin_token, listen, rpc
 from services.common.errors import ConfigurationError
@@ -60,6 +64,7 @@ _GATED = (
     key_pb2.DESCRIPTOR.services_by_name["KeyService"].full_name,
     price_pb2.DESCRIPTOR.services_by_name["PriceService"].full_name,
     report_pb2.DESCRIPTOR.services_by_name["ReportService"].full_name,
+    seal_pb2.DESCRIPTOR.services_by_name["SealService"].full_name,
 )
 
 
@@ -106,6 +111,14 @@ class Billing:
         # A silence of half a lease is taken for a time in which this process did not run, and no lease lapses after one.
         interval_s = min(limits.expiry_interval_s, limits.lease_s / 4)
         self._expiry = Expiry(self._engine, self.metrics, interval_s)
+        self._sealing = Sealing(
+            self._engine,
+            self._audits,
+            self._clock,
+            self.metrics,
+            settings.seal_key_path,
+            settings.billing.seal_interval_s,
+        )
         self._server = rpc.Server([rpc.AdminGate(token, _GATED), rpc.ErrorStatuses()])
         self._metrics_server: tuple[WSGIServer, Thread] | None = None
         try:
@@ -116,11 +129,14 @@ class Billing:
                 if predecessor is None:
                     raise
                 _log.error("metrics_not_served", address=settings.billing.metrics_listen, error=str(error))
+            # Asked before anything new is taken.
+            seal_in_s = await self._sealing.due_in_s()
             port = await self._server.start(settings.billing.listen)
         except BaseException:
             await self.drain()
             raise
         self._tasks.spawn(self._expiry.run(), "expiry")
+        self._tasks.spawn(self._sealing.run(seal_in_s), "sealing")
         _log.info("serving", listen=settings.billing.listen, port=port)
         return port
 
@@ -177,11 +193,16 @@ class Billing:
         """Let what is over lapse now; answers how many did."""
         return await self._expiry.sweep()
 
+    async def seal_due_in_s(self) -> float:
+        """How long until the ledger is sealed next."""
+        return await self._sealing.due_in_s()
+
     def _add_services(self) -> None:
         limits = self._settings.billing.limits
         rules = Rules(id_age_days=limits.id_age_days, after_deadline_ms=_ms(limits.lease_after_deadline_s))
         intake = Intake(self._engine, limits.max_items_per_call)
         reading, clock, server = self._reading, self._clock, self._server.grpc
+        key_path = self._settings.seal_key_path
         reservation_pb2_grpc.add_ReservationServiceServicer_to_server(
             ReservationServicer(intake, rules, self.metrics), server
         )
@@ -189,7 +210,10 @@ class Billing:
         account_pb2_grpc.add_AccountServiceServicer_to_server(AccountServicer(intake, reading, rules), server)
         key_pb2_grpc.add_KeyServiceServicer_to_server(KeyServicer(intake, reading, rules, clock), server)
         price_pb2_grpc.add_PriceServiceServicer_to_server(PriceServicer(intake, reading, rules, clock), server)
-        report_pb2_grpc.add_ReportServiceServicer_to_server(ReportServicer(reading, self._audits, clock), server)
+        report_pb2_grpc.add_ReportServiceServicer_to_server(
+            ReportServicer(reading, self._audits, clock, key_path), server
+        )
+        seal_pb2_grpc.add_SealServiceServicer_to_server(SealServicer(self._sealing, reading, key_path), server)
         self._server.offers(*_OPEN, *_GATED)
 
 

@@ -1,16 +1,20 @@
 """The audit: every figure rebuilt from the entries. Pure; anything in billing may import it.
 
-It trusts nothing but the append-only rows: balances, holds and charges are computed anew and compared with what is stored,
-and what differs is named by its row. It reads each table once, in order, and keeps one record an account in memory.
+It trusts nothing but the append-only rows: balances, holds, charges and hash chains are computed anew and compared with what
+is stored, and what differs is named by its row. The rows themselves are compared with the seals, which whoever writes the
+database cannot make. It reads each table once, in order, and keeps one record an account in memory.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from services.billing import chain
 from services.billing import price as pricing
 from services.billing.ledger import HOUSE, OUTSIDE, REVENUE, Account, Charge, Kind
 from services.billing.price import PriceVersion
 from services.billing.reservation import Reservation, State
+from services.billing.seal import Seal
+from services.billing.seal_checks import SealChecks, Verify
 
 MAX_PROBLEMS = 1_000
 
@@ -21,8 +25,13 @@ class AuditTransaction:
 
     number: int
     kind: Kind
+    booked_at_ms: int
     request_id: str
+    operation_id: str
+    note: str
     charge: Charge | None
+    # What the charge's own row says of the moment.
+    charged_at_ms: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +44,13 @@ class AuditEntry:
     amount_nanos: int
     account_seq: int | None
     balance_after_nanos: int | None
+    chain: bytes | None
 
 
 @dataclass(frozen=True, slots=True)
 class Book:
-    """Everything as of one moment. Transactions and entries come in the order of transaction numbers."""
+    """Everything as of one moment. Transactions and entries come in the order of transaction numbers, price versions in the
+    order in which they were set, seals by number."""
 
     accounts: Iterable[Account]
     prices: Iterable[PriceVersion]
@@ -47,6 +58,11 @@ class Book:
     entries: Iterable[AuditEntry]
     # Each with the charge that names it and the kind of that charge's transaction, or None.
     reservations: Iterable[tuple[Reservation, Kind | None, Charge | None]]
+    # Entries with greater numbers are chained.
+    chain_start: int
+    seals: Iterable[Seal]
+    # The chain after each of these entries (account and its number there), where the entry exists.
+    chains_at: Callable[[Sequence[tuple[str, int]]], dict[tuple[str, int], bytes]]
 
 
 @dataclass(slots=True)
@@ -58,6 +74,7 @@ class Findings:
     transactions: int = 0
     entries: int = 0
     reservations: int = 0
+    seals: int = 0
 
     def add(self, text: str) -> None:
         """Note a problem; beyond a bound they are no longer listed."""
@@ -76,12 +93,14 @@ class _Rebuilt:
     entries: int = 0
     held_nanos: int = 0
     open_holds: int = 0
+    chain: bytes | None = None
 
 
-def audit(book: Book) -> Findings:
-    """Look at everything."""
+def audit(book: Book, verify: Verify) -> Findings:
+    """Look at everything; `verify` knows the keys that seals may be signed with."""
     findings = Findings()
-    prices = {one.version: one for one in book.prices}
+    versions = list(book.prices)
+    prices = {one.version: one for one in versions}
     rebuilt: dict[str, _Rebuilt] = {}
     total = _check_transactions(book, prices, rebuilt, findings)
     if total != 0:
@@ -92,6 +111,11 @@ def audit(book: Book) -> Findings:
         _check_account(account, rebuilt.pop(account.account_id, _Rebuilt()), findings)
     for account_id in rebuilt:
         findings.add(f"account {account_id}: has entries or holds, but no row")
+    checks = SealChecks(versions, book.chain_start, book.chains_at, verify)
+    for seal in book.seals:
+        findings.seals += 1
+        for problem in checks.check(seal):
+            findings.add(problem)
     return findings
 
 
@@ -112,9 +136,10 @@ def _check_transactions(
             else:
                 legs.append(entry)
             total += entry.amount_nanos
-            _check_entry(entry, rebuilt, findings)
+            _check_entry(entry, book.chain_start, rebuilt, findings)
             entry = next(entries, None)
         _check_legs(name, transaction, legs, findings)
+        _check_chains(transaction, legs, book.chain_start, rebuilt, findings)
         if transaction.charge is not None:
             _check_charge(transaction, transaction.charge, legs, prices, findings)
         elif transaction.kind.is_charge:
@@ -123,27 +148,56 @@ def _check_transactions(
         findings.entries += 1
         total += entry.amount_nanos
         findings.add(f"entry ent_{entry.number}: its transaction txn_{entry.transaction} does not exist")
-        _check_entry(entry, rebuilt, findings)
+        _check_entry(entry, book.chain_start, rebuilt, findings)
         entry = next(entries, None)
     return total
 
 
-def _check_entry(entry: AuditEntry, rebuilt: dict[str, _Rebuilt], findings: Findings) -> None:
+def _check_entry(entry: AuditEntry, chain_start: int, rebuilt: dict[str, _Rebuilt], findings: Findings) -> None:
+    name = f"entry ent_{entry.number} of account {entry.account_id}"
+    chained = chain.is_chained(entry) and entry.number > chain_start
+    if chained != (entry.chain is not None):
+        findings.add(f"{name}: has {'no' if chained else 'a'} chain, {'one' if chained else 'none'} is expected")
     if entry.account_id in HOUSE:
         return
     account = rebuilt.setdefault(entry.account_id, _Rebuilt())
+    if chained and account.chain is None:
+        account.chain = chain.start(entry.account_id, account.entries, account.balance_nanos)
     account.balance_nanos += entry.amount_nanos
     account.entries += 1
-    name = f"entry ent_{entry.number} of account {entry.account_id}"
     if entry.account_seq != account.entries:
         findings.add(f"{name}: is number {entry.account_seq} of the account, {account.entries} is expected")
     if entry.balance_after_nanos != account.balance_nanos:
         findings.add(f"{name}: says balance {entry.balance_after_nanos}, the entries say {account.balance_nanos}")
 
 
+def _check_chains(
+    transaction: AuditTransaction,
+    legs: list[AuditEntry],
+    chain_start: int,
+    rebuilt: dict[str, _Rebuilt],
+    findings: Findings,
+) -> None:
+    for leg in legs:
+        if not chain.is_chained(leg) or leg.number <= chain_start:
+            continue
+        account = rebuilt[leg.account_id]
+        assert account.chain is not None, "begun with the entry"
+        expected = chain.link(account.chain, transaction, legs, leg)
+        if leg.chain is not None and leg.chain != expected:
+            findings.add(
+                f"entry ent_{leg.number} of account {leg.account_id}: its chain is {leg.chain.hex()}, but the entry before it "
+                f"and what it and txn_{transaction.number} say make {expected.hex()}"
+            )
+        # What is stored goes on, so that the row at fault is named and not all that follow.
+        account.chain = leg.chain or expected
+
+
 def _check_legs(name: str, transaction: AuditTransaction, legs: list[AuditEntry], findings: Findings) -> None:
     if len(legs) < 2:
         findings.add(f"{name}: has {len(legs)} legs")
+    if not any(chain.is_chained(leg) for leg in legs):
+        findings.add(f"{name}: none of its legs is a customer's, so no chain covers it")
     if (total := sum(leg.amount_nanos for leg in legs)) != 0:
         findings.add(f"{name}: its legs sum to {total}, not 0")
     other = REVENUE if transaction.kind.is_charge else OUTSIDE
@@ -162,6 +216,8 @@ def _check_charge(
     name = f"transaction txn_{transaction.number}"
     if charge.reservation_id != transaction.request_id:
         findings.add(f"{name}: is for request {transaction.request_id}, its charge for {charge.reservation_id}")
+    if transaction.charged_at_ms != transaction.booked_at_ms:
+        findings.add(f"{name}: was booked at {transaction.booked_at_ms}, its charge says {transaction.charged_at_ms}")
     if not transaction.kind.is_charge:
         findings.add(f"{name}: has a record of usage, but is a {transaction.kind.name.lower()}")
     version = prices.get(charge.price_version)
@@ -210,3 +266,10 @@ def _check_account(account: Account, rebuilt: _Rebuilt, findings: Findings) -> N
         stored, computed = getattr(account, name), getattr(rebuilt, name)
         if stored != computed:
             findings.add(f"account {account.account_id}: {name} is {stored}, the rows say {computed}")
+    if account.chain_head != rebuilt.chain:
+        stored_head, head = _hex(account.chain_head), _hex(rebuilt.chain)
+        findings.add(f"account {account.account_id}: chain_head is {stored_head}, that of its last entry is {head}")
+
+
+def _hex(one: bytes | None) -> str:
+    return "absent" if one is None else one.hex()

@@ -7,7 +7,7 @@ thread uses it. An operation judges first and changes afterwards, so that a refu
 from collections import defaultdict
 from collections.abc import Iterable
 
-from services.billing import ledger
+from services.billing import chain, ledger
 from services.billing.key import Key
 from services.billing.lease import Lease, Leases
 from services.billing.ledger import Account, Transaction
@@ -244,34 +244,40 @@ class Books:
 
     def post(self, transaction: Transaction) -> int:
         """Book a transaction; answers the number of the customer's entry. The caller has checked that balances fit."""
-        number = self._session.next_transaction()
-        self.changes.transactions.append(
-            NewTransaction(
-                number,
-                transaction.kind,
-                self.now_ms,
-                transaction.request_id,
-                transaction.operation_id,
-                transaction.note,
-                transaction.charge,
-            )
+        booked = NewTransaction(
+            self._session.next_transaction(),
+            transaction.kind,
+            self.now_ms,
+            transaction.request_id,
+            transaction.operation_id,
+            transaction.note,
+            transaction.charge,
         )
-        first = 0
+        self.changes.transactions.append(booked)
+        entries: list[NewEntry] = []
         for leg in transaction.legs:
-            entry = self._session.next_entry()
-            first = first or entry
+            entry = NewEntry(self._session.next_entry(), booked.number, leg.account_id, leg.amount_nanos, None, None)
+            entries.append(entry)
             if leg.account_id in ledger.HOUSE:
-                self.changes.entries.append(NewEntry(entry, number, leg.account_id, leg.amount_nanos, None, None))
                 continue
             account = self._accounts[leg.account_id]
             assert ledger.fits(account.balance_nanos, leg.amount_nanos), "the balance must fit"
+            if account.chain_head is None:
+                account.chain_head = chain.start(account.account_id, account.entries, account.balance_nanos)
             account.balance_nanos += leg.amount_nanos
             account.entries += 1
+            entry.account_seq, entry.balance_after_nanos = account.entries, account.balance_nanos
             self._touch(account)
-            self.changes.entries.append(
-                NewEntry(entry, number, leg.account_id, leg.amount_nanos, account.entries, account.balance_nanos)
-            )
-        return first
+        self._chain(booked, entries)
+        self.changes.entries += entries
+        return entries[0].number
+
+    def _chain(self, booked: NewTransaction, entries: list[NewEntry]) -> None:
+        """Each customer's leg says all of them, so it is chained once all are known."""
+        for entry in filter(chain.is_chained, entries):
+            account = self._accounts[entry.account_id]
+            assert account.chain_head is not None, "its chain was begun"
+            entry.chain = account.chain_head = chain.link(account.chain_head, booked, entries, entry)
 
     def _touch(self, account: Account) -> None:
         if account.account_id not in self.changes.new_accounts:

@@ -3,6 +3,7 @@
 Content is the message without its id and without what belongs to one sending (deadline, trace).
 """
 
+from functools import cache
 from typing import Any, TypeVar
 
 from google.protobuf.message import Message
@@ -28,10 +29,16 @@ def first_difference(stored: bytes, item: Message) -> str:
 def _content(item: M) -> M:
     content = type(item)()
     content.CopyFrom(item)
-    for name in _NOT_CONTENT:
-        if name in content.DESCRIPTOR.fields_by_name:
-            content.ClearField(name)
+    kind: Any = type(item)
+    for name in _not_content(kind):
+        content.ClearField(name)
     return content
+
+
+@cache
+def _not_content(kind: Any) -> tuple[str, ...]:
+    """Which of them such a message has."""
+    return tuple(name for name in _NOT_CONTENT if name in kind.DESCRIPTOR.fields_by_name)
 
 
 def _differs(kept: Any, new: Any) -> str:

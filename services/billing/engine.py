@@ -64,6 +64,11 @@ class Engine:
         self._look_at_ms = 0
         self._thread = threading.Thread(target=self._run, name="billing-writer", daemon=True)
 
+    @property
+    def sweeps(self) -> bool:
+        """Whether it is up to this process to let holds lapse, and to seal. Of several on one database one does."""
+        return self._sweeps
+
     def start(self) -> None:
         """Take up the open holds, each with a full lease, and begin. StoreError if the store cannot be read."""
         self._take_up_leases()

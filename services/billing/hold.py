@@ -4,7 +4,7 @@ A byte is at least as much text as a token of it (`tokens_per_byte` says otherwi
 tokenizer. It is wide, and safe: with the template's measured allowance no charge exceeds its hold.
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from speedinfer.billing.v1 import reservation_pb2
 from speedinfer.common.v1.operation_pb2 import (
@@ -24,8 +24,7 @@ MAX_IDEMPOTENCY_KEY_CHARS = 255
 MAX_MODEL_CHARS = 256
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
+class Bound(NamedTuple):
     """What a request can come to."""
 
     hold_nanos: int
@@ -48,8 +47,14 @@ def invalid_field(item: reservation_pb2.ReserveItem) -> str:
         return "model"
     if item.operation not in (OPERATION_CHAT_COMPLETION, OPERATION_COMPLETION, OPERATION_EMBEDDING):
         return "operation"
-    for name in ("text_bytes", "messages", "images", "inputs", "token_ids"):
-        if not 0 <= getattr(prompt, name) <= MAX_COUNT:
+    for name, count in (
+        ("text_bytes", prompt.text_bytes),
+        ("messages", prompt.messages),
+        ("images", prompt.images),
+        ("inputs", prompt.inputs),
+        ("token_ids", prompt.token_ids),
+    ):
+        if not 0 <= count <= MAX_COUNT:
             return f"prompt.{name}"
     if item.HasField("output_limit") and item.output_limit < 1:
         return "output_limit"
@@ -94,11 +99,25 @@ def bound(item: reservation_pb2.ReserveItem, price: PriceVersion) -> Bound | Non
     output_limit = output_bound(item, price.bounds)
     completion_tokens = max(item.sequences, 1) * (output_limit or 0)
     dearest = max(
-        prompt_tokens * tier.prompt_nanos + completion_tokens * tier.completion_nanos
-        for tier in price.tiers
-        if tier.from_prompt_tokens <= prompt_tokens or tier is price.tiers[0]
+        [
+            prompt_tokens * tier.prompt_nanos + completion_tokens * tier.completion_nanos
+            for tier in price.tiers
+            if tier.from_prompt_tokens <= prompt_tokens or tier is price.tiers[0]
+        ]
     )
     return Bound(round_up(dearest), output_limit, _limit_tokens(item) + completion_tokens)
+
+
+def count_may_help(item: reservation_pb2.ReserveItem, price: PriceVersion, credit_nanos: int) -> bool:
+    """Whether a hold that is over the credit could be within it if the prompt's tokens were counted: not where they were, and
+    not where a prompt of a single token would be over it as well."""
+    if item.HasField("counted_prompt_tokens"):
+        return False
+    smallest = reservation_pb2.ReserveItem()
+    smallest.CopyFrom(item)
+    smallest.counted_prompt_tokens = 1
+    least = bound(smallest, price)
+    return least is not None and least.hold_nanos <= credit_nanos
 
 
 def _limit_tokens(item: reservation_pb2.ReserveItem) -> int:

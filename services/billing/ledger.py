@@ -7,6 +7,7 @@ touched by every charge. Nothing stored is ever changed: a correction is a trans
 
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import NamedTuple
 
 from services.billing.limits import NO_LIMITS, Counters, Limits
 from services.billing.usage import Counts
@@ -34,16 +35,14 @@ class Kind(IntEnum):
         return self in (Kind.CHARGE, Kind.LATE_CHARGE)
 
 
-@dataclass(frozen=True, slots=True)
-class Leg:
+class Leg(NamedTuple):
     """One side of a transaction. What comes in is positive."""
 
     account_id: str
     amount_nanos: int
 
 
-@dataclass(frozen=True, slots=True)
-class Charge:
+class Charge(NamedTuple):
     """What a charge was made of, complete in itself: it stays when the reservation is forgotten."""
 
     reservation_id: str
@@ -75,7 +74,7 @@ class Transaction:
 
     def __post_init__(self) -> None:
         assert len(self.legs) >= 2, "a transaction has two sides"
-        assert sum(leg.amount_nanos for leg in self.legs) == 0, "legs must sum to zero"
+        assert sum([leg.amount_nanos for leg in self.legs]) == 0, "legs must sum to zero"
 
 
 @dataclass(slots=True)
@@ -97,6 +96,8 @@ class Account:
     credit_limit_nanos: int = 0
     # Counted without a limit too, so that one that is set later knows what was used before.
     counters: Counters = field(default_factory=Counters)
+    # The hash chain after its last entry; None where none is chained yet.
+    chain_head: bytes | None = None
 
     @property
     def credit_nanos(self) -> int:

@@ -6,7 +6,6 @@ which it was made, and a settlement corrects that window if it is still the curr
 A key's limits are looked at before its account's, each in the order of `judge`.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -39,6 +38,11 @@ class Limits:
             and self.daily_spend_nanos is None
             and self.monthly_spend_nanos is None
         )
+
+    @property
+    def by_the_minute(self) -> bool:
+        """Whether it has a limit of requests or tokens per minute."""
+        return self.requests_per_minute is not None or self.tokens_per_minute is not None
 
     def allow(self, model: str) -> bool:
         """Whether the allow-list names the model; an empty list allows all."""
@@ -84,9 +88,11 @@ class Window:
     spend_nanos: int = 0
 
     def roll(self, start_ms: int) -> None:
-        """Begin a later window. A clock that is stepped back goes on counting in the window that it left."""
+        """Begin a later window. One that lies ahead, since the clock was stepped back, becomes the current one with all that
+        was counted in it: it frees nothing, and it ends with the current one, however far ahead the clock was."""
         if start_ms > self.start_ms:
-            self.start_ms, self.requests, self.tokens, self.spend_nanos = start_ms, 0, 0, 0
+            self.requests, self.tokens, self.spend_nanos = 0, 0, 0
+        self.start_ms = start_ms
 
 
 @dataclass(slots=True)
@@ -99,11 +105,11 @@ class Counters:
 
     def roll(self, now_ms: int) -> None:
         """Bring all three to a moment."""
-        if now_ms < self.minute.start_ms + MINUTE_MS:
+        if self.minute.start_ms <= now_ms < self.minute.start_ms + MINUTE_MS:
             # They are always rolled together, so the others are current as well. Nearly every call ends here.
             return
-        for window, start in self._windows():
-            window.roll(start(now_ms))
+        for window, start_ms in self._starts(now_ms):
+            window.roll(start_ms)
 
     def count(self, tokens: int, spend_nanos: int) -> None:
         """Add one request to the current windows."""
@@ -114,13 +120,15 @@ class Counters:
 
     def correct(self, made_at_ms: int, tokens: int, spend_nanos: int) -> None:
         """Add a difference to those windows in which the request was made, where they are still current."""
-        for window, start in self._windows():
-            if window.start_ms == start(made_at_ms):
-                window.tokens += tokens
-                window.spend_nanos += spend_nanos
+        for window, start_ms in self._starts(made_at_ms):
+            if window.start_ms == start_ms:
+                # What was made while the clock was ahead was counted in another window, even if this one has the name.
+                window.tokens = max(window.tokens + tokens, 0)
+                window.spend_nanos = max(window.spend_nanos + spend_nanos, 0)
 
-    def _windows(self) -> tuple[tuple[Window, Callable[[int], int]], ...]:
-        return (self.minute, minute_start), (self.day, day_start), (self.month, month_start)
+    def _starts(self, at_ms: int) -> tuple[tuple[Window, int], ...]:
+        day_ms = day_start(at_ms)
+        return (self.minute, minute_start(at_ms)), (self.day, day_ms), (self.month, _month_of_day(day_ms))
 
 
 @dataclass(frozen=True, slots=True)

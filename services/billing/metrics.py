@@ -27,7 +27,7 @@ class Metrics:
         self.hold_to_charge = Histogram(
             "speedinfer_billing_hold_to_charge_ratio",
             "Hold divided by charge, of charges above zero",
-            buckets=(1, 1.25, 1.5, 2, 3, 4, 6, 10, 20, 50, 100),
+            buckets=(0.5, 1, 1.25, 1.5, 2, 2.5, 3, 4, 6, 10, 20, 50, 100, 1000),
             registry=self.registry,
         )
         self.open_holds = Gauge("speedinfer_billing_open_holds", "Open holds", registry=self.registry)
@@ -46,6 +46,10 @@ class Metrics:
             "From the start of a batch until it is on disk",
             buckets=(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 5),
             registry=self.registry,
+        )
+        self.seals = Counter("speedinfer_billing_seals", "Seals that were made", registry=self.registry)
+        self.failed_seals = Counter(
+            "speedinfer_billing_failed_seals", "Times that a seal was due and not made", registry=self.registry
         )
         self.failed_commits = Counter(
             "speedinfer_billing_failed_batches", "Batches that the database did not store", registry=self.registry

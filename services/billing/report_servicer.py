@@ -1,27 +1,30 @@
 """ReportService, for finance: it only reads. The composition root uses it."""
 
+from pathlib import Path
 from typing import Any
 
 from speedinfer.billing.v1 import report_pb2 as pb
 from speedinfer.billing.v1 import report_pb2_grpc
 
-from services.billing import limits, messages, page
+from services.billing import limits, messages, page, seal_key
 from services.billing.audit import Findings, audit
 from services.billing.clock import Clock
 from services.billing.reading import Reading
 from services.billing.reservation import State
+from services.billing.seal_key import PublicKeys
 from services.billing.store.port import EntryRow, Reader
-from services.common.errors import InvalidArgument, NotFound
+from services.common.errors import ConfigurationError, InvalidArgument, NotFound, ServiceError
 from services.common.money import to_money
 
 
 class ReportServicer(report_pb2_grpc.ReportServiceServicer):
     """See the proto. `audits` is apart from `reading`, so that a long audit holds up nobody's question."""
 
-    def __init__(self, reading: Reading, audits: Reading, clock: Clock) -> None:
+    def __init__(self, reading: Reading, audits: Reading, clock: Clock, key_path: Path) -> None:
         self._reading = reading
         self._audits = audits
         self._clock = clock
+        self._key_path = key_path
 
     async def ListEntries(self, request: pb.ListEntriesRequest, context: Any) -> pb.ListEntriesResponse:
         """See the proto."""
@@ -76,7 +79,8 @@ class ReportServicer(report_pb2_grpc.ReportServiceServicer):
 
     async def VerifyLedger(self, request: pb.VerifyLedgerRequest, context: Any) -> pb.VerifyLedgerResponse:
         """See the proto."""
-        findings = await self._audits.ask(_audit)
+        keys = self._keys(request.public_keys)
+        findings = await self._audits.ask(lambda reader: _audit(reader, keys))
         return pb.VerifyLedgerResponse(
             ok=findings.ok,
             problems=findings.problems,
@@ -84,12 +88,21 @@ class ReportServicer(report_pb2_grpc.ReportServiceServicer):
             transactions=findings.transactions,
             entries=findings.entries,
             reservations=findings.reservations,
+            seals=findings.seals,
         )
 
+    def _keys(self, given: str) -> PublicKeys:
+        try:
+            return seal_key.read_public(given.encode()) if given else seal_key.own_public(self._key_path)
+        except ValueError as error:
+            raise InvalidArgument(f"what was given {error}", field="public_keys") from error
+        except ConfigurationError as error:
+            raise ServiceError(str(error)) from error
 
-def _audit(reader: Reader) -> Findings:
+
+def _audit(reader: Reader, keys: PublicKeys) -> Findings:
     with reader.book() as book:
-        return audit(book)
+        return audit(book, keys.verify)
 
 
 def _entry(one: EntryRow) -> pb.Entry:

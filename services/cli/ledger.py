@@ -1,4 +1,4 @@
-"""`speedinfer ledger`: an account's entries, an export for finance, and the audit."""
+"""`speedinfer ledger`: an account's entries, and an export for finance. Audit, seals and copies have their own modules."""
 
 import contextlib
 import csv
@@ -9,7 +9,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, TextIO
 
-import orjson
 import typer
 from speedinfer.billing.v1 import account_pb2, account_pb2_grpc, report_pb2, report_pb2_grpc
 
@@ -17,14 +16,12 @@ from services.cli import connection, output, shape, typed
 from services.cli.failure import CommandError
 from services.cli.invocation import Invocation, command, new_app
 
-app = new_app("The ledger: entries, an export for finance, and the audit.")
+app = new_app("The ledger: entries, an export for finance, the audit, seals and copies.")
 
 Since = Annotated[
     datetime | None, typer.Option("--from", parser=typed.instant, metavar="T", help="Booked from then on.")
 ]
 Until = Annotated[datetime | None, typer.Option("--to", parser=typed.instant, metavar="T", help="Booked before.")]
-# The audit reads every entry.
-VERIFY_TIMEOUT_S = 3600.0
 
 COLUMNS = (
     *("entry_id", "transaction_id", "account_id", "at", "kind", "amount", "balance", "request_id", "key_id", "model"),
@@ -84,30 +81,6 @@ def export(
         invocation.show({"file": str(file), "entries": written}, lambda: f"{written} entries written to {file}")
 
 
-@command(app, "verify")
-def verify(invocation: Invocation) -> int:
-    """Rebuild every figure from the entries; exit 1 and say what does not add up, if anything does not."""
-    with connection.billing(invocation.settings()) as billing:
-        stub = report_pb2_grpc.ReportServiceStub(billing.channel)
-        found = billing.call(stub.VerifyLedger, report_pb2.VerifyLedgerRequest(), VERIFY_TIMEOUT_S)
-    value = {
-        "ok": found.ok,
-        "problems": list(found.problems),
-        "accounts": found.accounts,
-        "transactions": found.transactions,
-        "entries": found.entries,
-        "reservations": found.reservations,
-    }
-    looked_at = f"{found.accounts} accounts, {found.transactions} transactions, {found.entries} entries"
-    looked_at += f", {found.reservations} reservations"
-    if found.ok:
-        invocation.show(value, lambda: f"the ledger adds up: {looked_at}")
-        return 0
-    invocation.show(value, lambda: "\n".join(found.problems))
-    output.print_error(f"the ledger does not add up ({len(found.problems)} problems; {looked_at})")
-    return 1
-
-
 def _entries(
     billing: connection.Connection, account: str, since: datetime | None, until: datetime | None
 ) -> Iterator[dict[str, Any]]:
@@ -151,7 +124,7 @@ def _write(target: TextIO, file_format: Format, entries: Iterator[dict[str, Any]
         if file_format is Format.CSV:
             table.writerow({name: _cell(value) for name, value in (entry | (entry["usage"] or {})).items()})
         else:
-            target.write(orjson.dumps(entry).decode() + "\n")
+            target.write(output.json_text(entry) + "\n")
     return written
 
 

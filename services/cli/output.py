@@ -14,12 +14,18 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from services.common import visible_text
+
 
 def print_json(value: Any) -> None:
     """One JSON value: indented where a person looks, on one line for a program."""
-    options = orjson.OPT_INDENT_2 if sys.stdout.isatty() else 0
-    sys.stdout.write(orjson.dumps(value, option=options).decode() + "\n")
+    sys.stdout.write(json_text(value, indented=sys.stdout.isatty()) + "\n")
     sys.stdout.flush()
+
+
+def json_text(value: Any, *, indented: bool = False) -> str:
+    """A value as JSON that commands no terminal and reads as it is written: others' words are escaped and not changed."""
+    return visible_text.escaped(orjson.dumps(value, option=orjson.OPT_INDENT_2 if indented else 0).decode())
 
 
 def print_text(content: Any) -> None:
@@ -27,18 +33,18 @@ def print_text(content: Any) -> None:
     console = Console(highlight=False, soft_wrap=isinstance(content, str))
     if not console.is_terminal:
         console = Console(highlight=False, soft_wrap=isinstance(content, str), width=240)
-    console.print(content, markup=False)
+    console.print(visible_text.plain(content) if isinstance(content, str) else content, markup=False)
     sys.stdout.flush()
 
 
 def print_error(message: str) -> None:
     """Why the command did not do it."""
-    sys.stderr.write(f"speedinfer: {message}\n")
+    sys.stderr.write(f"speedinfer: {visible_text.plain(message)}\n")
 
 
 def print_note(message: str) -> None:
     """Something worth knowing that is no result."""
-    sys.stderr.write(f"{message}\n")
+    sys.stderr.write(f"{visible_text.plain(message)}\n")
     sys.stderr.flush()
 
 
@@ -76,5 +82,5 @@ def _plain(cell: Any) -> Text:
         text = orjson.dumps(cell).decode()
     else:
         text = str(cell)
-    # As Text, square brackets in the names of models and workers are no markup.
-    return Text(text)
+    # Names are others' words: none is a terminal's command, and as Text, square brackets in them are no markup.
+    return Text(visible_text.plain(text))

@@ -52,4 +52,6 @@ def load(path: Path) -> str:
 def is_bearer(header: str | None, token: str) -> bool:
     """Whether an Authorization value carries the token; takes the same time for every wrong one."""
     scheme, _, presented = (header or "").partition(" ")
-    return hmac.compare_digest(presented.strip().encode(), token.encode()) and scheme.lower() == "bearer"
+    # A header's bytes that are no UTF-8 come as lone surrogates; they are a wrong token like any other.
+    shown = presented.strip().encode("utf-8", "surrogatepass")
+    return hmac.compare_digest(shown, token.encode()) and scheme.lower() == "bearer"

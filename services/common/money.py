@@ -4,6 +4,7 @@ There is no float here and none may come in: text is parsed by digits, `google.t
 """
 
 import re
+from typing import Any
 
 from google.type import money_pb2
 
@@ -22,9 +23,14 @@ class MoneyError(ValueError):
 
 def to_money(nanos: int) -> money_pb2.Money:
     """The wire form of an amount. Units and nanos carry the same sign, as google.type.Money demands."""
+    return money_pb2.Money(**money_fields(nanos))
+
+
+def money_fields(nanos: int) -> Any:
+    """The same as the values of its fields, for a message that is made with others inside it."""
     units, rest = divmod(abs(nanos), NANOS_PER_USD)
     sign = -1 if nanos < 0 else 1
-    return money_pb2.Money(currency_code=CURRENCY, units=sign * units, nanos=sign * rest)
+    return {"currency_code": CURRENCY, "units": sign * units, "nanos": sign * rest}
 
 
 def from_money(money: money_pb2.Money) -> int:

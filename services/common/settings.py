@@ -45,7 +45,7 @@ class EdgeLimits(Section):
     """What bounds the edge. Every queue, body, buffer and wait has its bound here."""
 
     max_body_bytes: Count = 32 * 1024 * 1024
-    # All bodies that are being read together.
+    # All bodies that are being read together; those of one key are at most a quarter of it, or one.
     max_bodies_bytes: Count = 512 * 1024 * 1024
     # A body of 32 MiB over 4 Mbit/s takes about a minute.
     body_timeout_s: Positive = 75.0
@@ -66,6 +66,8 @@ class EdgeLimits(Section):
     # How long a stream's end waits for billing before the outbox is fsynced instead.
     settle_wait_s: Positive = 1.0
     billing_timeout_s: Positive = 5.0
+    # How long a refusal for want of credit waits for a worker to count the prompt.
+    count_timeout_s: Positive = 2.0
     key_cache_s: Annotated[float, Field(ge=0, le=1)] = 1.0
     max_orphans_per_key: Count = 8
     # A settlement takes some 260 bytes, and three times as many of memory.
@@ -104,6 +106,8 @@ class RouterLimits(Section):
     max_waiting: Count = 1024
     max_waiting_per_party: Count = 256
     queue_wait_s: Positive = 10.0
+    # Prompts that one worker is asked to count at the same time, for requests that could not be held otherwise.
+    max_counts_per_worker: Count = 4
     # One line of a worker's stream, and a whole answer.
     max_line_bytes: Count = 1024 * 1024
     max_answer_bytes: Count = 64 * 1024 * 1024
@@ -153,6 +157,9 @@ class BillingSettings(Section):
     # `sqlite:///relative/path`, `sqlite:////absolute/path`, `postgresql://user:password@host/database`, which is why it is
     # a secret; empty means `billing.db` below data_dir.
     database: SecretStr = SecretStr("")
+    # How often what has changed is sealed, and the private key that signs; empty means `seal_key` below data_dir.
+    seal_interval_s: Positive = 3600.0
+    seal_key: str = ""
     limits: BillingLimits = BillingLimits()
 
 
@@ -204,6 +211,11 @@ class Settings(BaseSettings):
     def database_url(self) -> str:
         """Where billing keeps its ledger."""
         return self.billing.database.get_secret_value() or f"sqlite:///{self.data_dir / 'billing.db'}"
+
+    @property
+    def seal_key_path(self) -> Path:
+        """Where the key that signs seals is kept."""
+        return Path(self.billing.seal_key) if self.billing.seal_key else self.data_dir / "seal_key"
 
     @property
     def token(self) -> str | None:

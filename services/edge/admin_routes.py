@@ -3,13 +3,14 @@
 The token is checked here and again by the router, which gets it passed on. `app.py` imports it.
 """
 
+import re
 from typing import Any
 
 import grpc
 from aiohttp import web
 from speedinfer.router.v1 import registry_pb2
 
-from services.common import admin_token, registration_form, rpc
+from services.common import admin_token, ids, registration_form, rpc
 from services.edge import json_object, worker_json
 from services.edge import metrics as metrics_module
 from services.edge.answer_json import answer
@@ -23,6 +24,8 @@ _MAX_BODY_BYTES = 1024 * 1024
 _MAX_BODIES_BYTES = 16 * 1024 * 1024
 _BODY_TIMEOUT_S = 75.0
 _MAX_DEPTH = 32
+# Leading zeros are harmless; without a bound of digits it is no number that Python reads.
+_WAIT_S = re.compile(r"[0-9]{1,20}")
 
 
 class AdminRoutes:
@@ -32,12 +35,12 @@ class AdminRoutes:
         self._router = router
         self._token = token
         self._metrics = metrics
-        self._room = BodyRoom(_MAX_BODIES_BYTES)
+        self._room = BodyRoom(_MAX_BODIES_BYTES, _MAX_BODIES_BYTES)
 
     async def register(self, request: web.Request) -> web.Response:
         """Check and store a worker; an id that exists is replaced."""
         self._gate(request)
-        claim = self._room.claim()
+        claim = self._room.claim("")
         try:
             registration = _registration(await read_json(request, _MAX_BODY_BYTES, _BODY_TIMEOUT_S, claim))
         finally:
@@ -54,23 +57,23 @@ class AdminRoutes:
     async def get(self, request: web.Request) -> web.Response:
         """One worker."""
         self._gate(request)
-        worker_id = request.match_info["worker_id"]
+        worker_id = _worker_id(request)
         reply = await self._call("GetWorker", registry_pb2.GetWorkerRequest(worker_id=worker_id))
         return answer(worker_json.for_operators(reply.worker))
 
     async def remove(self, request: web.Request) -> web.Response:
         """Forget a worker; its running requests finish."""
         self._gate(request)
-        worker_id = request.match_info["worker_id"]
+        worker_id = _worker_id(request)
         await self._call("RemoveWorker", registry_pb2.RemoveWorkerRequest(worker_id=worker_id))
         return answer({"worker_id": worker_id, "removed": True})
 
     async def drain(self, request: web.Request) -> web.Response:
         """Stop new work for a worker; `?wait_s=` waits so long for its last request."""
         self._gate(request)
-        worker_id = request.match_info["worker_id"]
+        worker_id = _worker_id(request)
         text = request.query.get("wait_s", "0")
-        if not text.isascii() or not text.isdigit() or int(text) > MAX_DRAIN_WAIT_S:
+        if not _WAIT_S.fullmatch(text) or int(text) > MAX_DRAIN_WAIT_S:
             raise Refused(invalid(f"'wait_s' must be a whole number up to {MAX_DRAIN_WAIT_S:g}.", "wait_s"))
         message = registry_pb2.DrainWorkerRequest(worker_id=worker_id, wait_ms=int(text) * 1000)
         try:
@@ -93,6 +96,18 @@ class AdminRoutes:
             return await self._router.registry(method, message, self._token)
         except grpc.aio.AioRpcError as error:
             raise Refused(_problem(error)) from None
+
+
+def _worker_id(request: web.Request) -> str:
+    """The id in the path. Of what cannot be one there is no worker, and it may be longer than a call to the router holds."""
+    worker_id = request.match_info["worker_id"]
+    if not ids.is_worker_id(worker_id):
+        raise Refused(
+            Problem(
+                404, "There is no worker with such an id.", "invalid_request_error", "worker_not_found", "worker_id"
+            )
+        )
+    return worker_id
 
 
 def _registration(body: bytes) -> registry_pb2.RegisterWorkerRequest:

@@ -2,21 +2,34 @@
 
 The order is the contract's: who asks (401), what is asked (400), may they (403), does it exist and can it be done (404,
 400, 503), is there room (429, 503; waited for in turn where workers have a bound), and only then the hold (402, limits, 409).
-What is refused before the hold has touched no money.
+What is refused before the hold has touched no money. Before a 402 that a smaller bound on the prompt could mend, a worker is
+asked how many tokens the prompt has, and the hold is asked for once more by its word.
 """
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import grpc
 import structlog
-from speedinfer.billing.v1.reservation_pb2 import PromptSize, ReleaseItem, Reservation, ReservationState, ReserveItem
+from speedinfer.billing.v1.reservation_pb2 import (
+    PromptSize,
+    Refusal,
+    RefusalReason,
+    ReleaseItem,
+    Reservation,
+    ReservationState,
+    ReserveItem,
+    ReserveResult,
+)
 from speedinfer.common.v1.context_pb2 import RequestContext
+from speedinfer.router.v1.fleet_pb2 import Worker
 
+from services.common import ids, money
 from services.common.settings import EdgeLimits
 from services.edge import client_headers
 from services.edge.arrival import Arrival
-from services.edge.billing_client import BillingClient, BillingUnavailable
+from services.edge.billing_client import BillingClient, BillingUnavailable, NotSent
 from services.edge.body_reader import BodyReader, Check
 from services.edge.client import Client
 from services.edge.fleet_view import FleetView
@@ -35,6 +48,7 @@ from services.edge.openai_errors import (
 from services.edge.openai_request import Bounds, InferenceRequest
 from services.edge.orphans import Orphans
 from services.edge.place import Place, is_needed
+from services.edge.prompt_count import PromptCount, PromptCounter
 from services.edge.router_client import RouterClient
 from services.edge.settler import Settler
 
@@ -54,6 +68,8 @@ class Admitted:
     deadline_s: float
     # Its place on a worker, where it needed one. Whoever has the hold closes it, too.
     place: Place | None
+    # What the hold was made by, where it was a worker's count.
+    counted: PromptCount | None = None
 
 
 class Admission:
@@ -68,6 +84,7 @@ class Admission:
         settler: Settler,
         holds: Holds,
         orphans: Orphans,
+        counter: PromptCounter,
         limits: EdgeLimits,
     ) -> None:
         self._keys = keys
@@ -77,6 +94,7 @@ class Admission:
         self._settler = settler
         self._holds = holds
         self._orphans = orphans
+        self._counter = counter
         self._limits = limits
         self._bodies = BodyReader(Bounds(limits.max_json_depth, limits.max_messages))
         self.open = 0
@@ -105,7 +123,7 @@ class Admission:
         self._find_room(caller, request, [worker.worker_id for worker in workers])
         place = await self._find_place(arrival, client, caller, request) if is_needed(workers, request) else None
         try:
-            return await self._reserve(arrival, caller, request, key_text, place)
+            return await self._hold(arrival, caller, request, workers, key_text, place)
         except BaseException:
             if place is not None:
                 place.close()
@@ -136,15 +154,52 @@ class Admission:
         if request.stream and self._orphans.refuses(caller.key_id, worker_ids):
             raise Refused(TOO_MANY_ORPHANS)
 
+    async def _hold(
+        self,
+        arrival: Arrival,
+        caller: Caller,
+        request: InferenceRequest,
+        workers: Sequence[Worker],
+        idempotency_key: str,
+        place: Place | None,
+    ) -> Admitted:
+        deadline_s = arrival.started_s + self._limits.request_timeout_s
+        result = await self._reserve(arrival, caller, request, idempotency_key, deadline_s)
+        counted: PromptCount | None = None
+        if result.refusal.count_may_help:
+            remaining_s = deadline_s - asyncio.get_running_loop().time()
+            worker_id = place.worker_id if place is not None else ""
+            counted = await self._counter.count(arrival, caller.key_id, request, workers, worker_id, remaining_s)
+        if counted is not None:
+            # An id that was refused is not used again: from here on the request goes by another.
+            refused_id, arrival.request_id = arrival.request_id, ids.uuid7()
+            _log.info(
+                "prompt_counted",
+                request_id=arrival.request_id,
+                refused_id=refused_id,
+                worker_id=counted.worker_id,
+                prompt_tokens=counted.tokens,
+            )
+            again = await self._reserve(arrival, caller, request, idempotency_key, deadline_s, counted)
+            if not _is_more(again.refusal, result.refusal):
+                result = again
+        headers = client_headers.rate_limits(result.limits) if result.HasField("limits") else {}
+        if result.WhichOneof("outcome") == "refusal":
+            raise Refused(from_refusal(result.refusal), headers)
+        if result.reservation.state != ReservationState.RESERVATION_STATE_HELD:
+            raise Refused(BILLING_UNAVAILABLE)
+        self._holds.keep(arrival.request_id, result.reservation.lease_ms)
+        return Admitted(arrival, caller, request, result.reservation, headers, deadline_s, place, counted)
+
     async def _reserve(
         self,
         arrival: Arrival,
         caller: Caller,
         request: InferenceRequest,
         idempotency_key: str,
-        place: Place | None,
-    ) -> Admitted:
-        deadline_s = arrival.started_s + self._limits.request_timeout_s
+        deadline_s: float,
+        counted: PromptCount | None = None,
+    ) -> ReserveResult:
         size = request.prompt
         item = ReserveItem(
             context=arrival.context(deadline_s - asyncio.get_running_loop().time()),
@@ -162,24 +217,31 @@ class Admission:
             ),
             output_limit=request.output_limit,
             sequences=request.sequences,
+            counted_prompt_tokens=counted.tokens if counted is not None else None,
             idempotency_key=idempotency_key,
         )
         try:
-            result = await self._billing.reserve(item)
+            return await self._billing.reserve(item)
+        except NotSent:
+            raise Refused(BILLING_UNAVAILABLE) from None
         except (BillingUnavailable, grpc.aio.AioRpcError) as error:
             # The hold may have been made all the same, or be made later: a release settles that either way.
             _log.warning("reserve_unanswered", request_id=arrival.request_id, error=type(error).__name__)
-            release = ReleaseItem(
-                context=RequestContext(request_id=arrival.request_id, traceparent=arrival.traceparent),
-                reservation_id=arrival.request_id,
-                cause="billing_unavailable",
-            )
-            await self._settler.release(release, 0)
+            await self._give_up(arrival, "billing_unavailable")
             raise Refused(BILLING_UNAVAILABLE) from None
-        headers = client_headers.rate_limits(result.limits) if result.HasField("limits") else {}
-        if result.WhichOneof("outcome") == "refusal":
-            raise Refused(from_refusal(result.refusal), headers)
-        if result.reservation.state != ReservationState.RESERVATION_STATE_HELD:
-            raise Refused(BILLING_UNAVAILABLE)
-        self._holds.keep(arrival.request_id, result.reservation.lease_ms)
-        return Admitted(arrival, caller, request, result.reservation, headers, deadline_s, place)
+        except asyncio.CancelledError:
+            # The end of a drain. The item may be on its way, in a message with others.
+            await self._give_up(arrival, DRAINING.cause)
+            raise
+
+    async def _give_up(self, arrival: Arrival, cause: str) -> None:
+        """See to it that no hold is left by a question without an answer; waits for nothing."""
+        context = RequestContext(request_id=arrival.request_id, traceparent=arrival.traceparent)
+        await self._settler.release(ReleaseItem(context=context, reservation_id=arrival.request_id, cause=cause), 0)
+
+
+def _is_more(refusal: Refusal, before: Refusal) -> bool:
+    """Whether a hold by a count came to more than the one by the bound: a worker's nonsense is no reason to tell of it."""
+    if refusal.reason != RefusalReason.REFUSAL_REASON_INSUFFICIENT_CREDIT:
+        return False
+    return money.from_money(refusal.hold) >= money.from_money(before.hold)

@@ -33,6 +33,7 @@ from services.edge.models_routes import ModelsRoutes
 from services.edge.openai_errors import UNKNOWN_ADMIN_URL
 from services.edge.orphans import Orphans
 from services.edge.outbox import Outbox
+from services.edge.prompt_count import PromptCounter
 from services.edge.router_client import RouterClient
 from services.edge.settler import Settler
 
@@ -69,8 +70,9 @@ class Edge:
         self._fleet = FleetView(self._router)
         orphans = Orphans(limits.max_orphans_per_key)
         keys = KeyCache(self._billing, limits.key_cache_s, loop.time)
+        counter = PromptCounter(self._router, self.metrics, limits.count_timeout_s)
         self._admission = Admission(
-            keys, self._fleet, self._router, self._billing, self._settler, self._holds, orphans, limits
+            keys, self._fleet, self._router, self._billing, self._settler, self._holds, orphans, counter, limits
         )
         self._inference = Inference(
             self._admission, self._router, self._settler, orphans, self.metrics, self._tasks, limits
@@ -91,11 +93,12 @@ class Edge:
         self._watchers.spawn(self._holds.renew(), "renew-holds")
         self._watchers.spawn(self._delivery.run(), "deliver-outbox")
         section = self._settings.edge
-        self.port = await self._listen(
-            self._public(), section.listen, "edge.listen", section.limits.max_connections, given
-        )
+        # Clients last: where anything else cannot be had, none was accepted.
         self.admin_port = await self._listen(
             self._admin_app(), section.admin_listen, "edge.admin_listen", _MAX_ADMIN_CONNECTIONS, given
+        )
+        self.port = await self._listen(
+            self._public(), section.listen, "edge.listen", section.limits.max_connections, given
         )
         _log.info("edge_listens", port=self.port, admin_port=self.admin_port)
 
@@ -142,8 +145,15 @@ class Edge:
 
     async def linger(self, stop: asyncio.Event) -> None:
         """See handover.Service. Who is connected may ask once more, since closing a connection that is kept could cross with
-        a request: it is answered like any other, and the connection ends with it."""
-        while (self._inference.running or self._has_connections()) and not stop.is_set():
+        a request: it is answered like any other, and the connection ends with it. Whoever has neither asked nor taken an
+        answer to its end when anybody else would have been cut is not waited for."""
+        limits, loop = self._settings.edge.limits, asyncio.get_running_loop()
+        ran_s = loop.time()
+        while not stop.is_set():
+            if self._inference.running:
+                ran_s = loop.time()
+            elif not self._has_connections() or loop.time() > ran_s + limits.idle_connection_s + limits.reader_stall_s:
+                return
             with suppress(TimeoutError):
                 async with asyncio.timeout(_LOOK_EVERY_S):
                     await stop.wait()
@@ -170,6 +180,7 @@ class Edge:
             self.metrics,
             max_connections=max_connections,
             idle_connection_s=self._settings.edge.limits.idle_connection_s,
+            stall_s=self._settings.edge.limits.reader_stall_s,
         )
         await runner.setup()
         self._runners.append(runner)

@@ -1,7 +1,8 @@
 """Billing as the edge calls it: every call has a deadline, and calls that may be repeated are, within it.
 
 All of billing's mutations are idempotent by the ids in them, so UNAVAILABLE (no connection, restart) is tried again. What
-remains raises `BillingUnavailable`: the outcome is then unknown.
+remains raises `BillingUnavailable`: the outcome is then unknown. What is asked for one request at a time shares messages with
+what others ask (see `batching.py`); where too many wait to ask, they are told what a busy billing would say.
 """
 
 import asyncio
@@ -13,16 +14,17 @@ from google.protobuf.message import Message
 from speedinfer.billing.v1 import access_pb2, access_pb2_grpc, reservation_pb2, reservation_pb2_grpc
 
 from services.common import rpc
+from services.edge.batching import Batching
+from services.edge.billing_errors import AGAIN, UNANSWERED, BillingUnavailable, NotSent, QueueFull
+
+__all__ = ["BillingClient", "BillingUnavailable", "NotSent"]
 
 T = TypeVar("T")
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 0.5
-# CANCELLED is what a call gets that crosses with a server's end: nobody else cancels one of these.
-_AGAIN = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED})
-
-
-class BillingUnavailable(Exception):
-    """Billing gave no answer within the deadline; what was asked may or may not have been done."""
+_BUSY = reservation_pb2.Refusal(
+    reason=reservation_pb2.REFUSAL_REASON_BUSY, message="billing is busy; try again", retry_after_ms=200
+)
 
 
 class BillingClient:
@@ -31,46 +33,88 @@ class BillingClient:
     def __init__(self, target: str, timeout_s: float) -> None:
         self.channel = rpc.channel(target)
         self._timeout_s = timeout_s
-        self._reservations = reservation_pb2_grpc.ReservationServiceStub(self.channel)
-        self._access = access_pb2_grpc.AccessServiceStub(self.channel)
+        reservations = reservation_pb2_grpc.ReservationServiceStub(self.channel)
+        access = access_pb2_grpc.AccessServiceStub(self.channel)
+        self._settle = reservations.Settle
+        self._renew = reservations.Renew
+        self._usage = access.GetAccountUsage
+        self._request = access.GetRequest
+
+        async def reserve(
+            items: list[reservation_pb2.ReserveItem], timeout_s: float
+        ) -> Sequence[reservation_pb2.ReserveResult]:
+            return (await reservations.Reserve(reservation_pb2.ReserveRequest(items=items), timeout=timeout_s)).results
+
+        async def settle(
+            items: list[reservation_pb2.SettleItem], timeout_s: float
+        ) -> Sequence[reservation_pb2.SettleResult]:
+            return (await reservations.Settle(reservation_pb2.SettleRequest(items=items), timeout=timeout_s)).results
+
+        async def release(
+            items: list[reservation_pb2.ReleaseItem], timeout_s: float
+        ) -> Sequence[reservation_pb2.ReleaseResult]:
+            return (await reservations.Release(reservation_pb2.ReleaseRequest(items=items), timeout=timeout_s)).results
+
+        async def authorize(
+            items: list[access_pb2.PresentedKey], timeout_s: float
+        ) -> Sequence[access_pb2.Authorization]:
+            return (await access.AuthorizeKeys(access_pb2.AuthorizeKeysRequest(items=items), timeout=timeout_s)).results
+
+        self._reserves = Batching("reserves", reserve)
+        self._settles = Batching("settles", settle)
+        self._releases = Batching("releases", release)
+        self._authorisations = Batching("authorisations", authorize)
 
     async def reserve(self, item: reservation_pb2.ReserveItem) -> reservation_pb2.ReserveResult:
-        """One hold."""
-        request = reservation_pb2.ReserveRequest(items=[item])
-        return _results((await self._call(self._reservations.Reserve, request, self._timeout_s)).results, 1)[0]
+        """One hold. NotSent where there is none, and will be none."""
+        try:
+            return await self._reserves.ask(item, self._timeout_s)
+        except QueueFull:
+            return reservation_pb2.ReserveResult(reservation_id=item.reservation_id, refusal=_BUSY)
 
-    async def settle(
+    async def settle(self, item: reservation_pb2.SettleItem, timeout_s: float) -> reservation_pb2.SettleResult:
+        """One charge."""
+        try:
+            return await self._settles.ask(item, timeout_s)
+        except QueueFull:
+            busy = reservation_pb2.SETTLE_STATUS_BUSY
+            return reservation_pb2.SettleResult(reservation_id=item.reservation_id, status=busy)
+
+    async def settle_again(
         self, items: Sequence[reservation_pb2.SettleItem], timeout_s: float
     ) -> Sequence[reservation_pb2.SettleResult]:
-        """Charges, answered in their order."""
+        """Charges that were left over, answered in their order: in a message of their own, so that nobody who waits now
+        waits for them."""
         request = reservation_pb2.SettleRequest(items=items)
-        return _results((await self._call(self._reservations.Settle, request, timeout_s)).results, len(items))
+        return _results((await self._call(self._settle, request, timeout_s)).results, len(items))
 
     async def release(self, item: reservation_pb2.ReleaseItem) -> reservation_pb2.ReleaseResult:
         """One hold given back."""
-        request = reservation_pb2.ReleaseRequest(items=[item])
-        return _results((await self._call(self._reservations.Release, request, self._timeout_s)).results, 1)[0]
+        try:
+            return await self._releases.ask(item, self._timeout_s)
+        except QueueFull:
+            busy = reservation_pb2.RELEASE_STATUS_BUSY
+            return reservation_pb2.ReleaseResult(reservation_id=item.reservation_id, status=busy)
 
     async def renew(self, reservation_ids: Sequence[str]) -> Sequence[reservation_pb2.RenewResult]:
-        """Leases made longer."""
+        """Leases made longer. One caller has them all."""
         items = [reservation_pb2.RenewItem(reservation_id=each) for each in reservation_ids]
         request = reservation_pb2.RenewRequest(items=items)
-        return _results((await self._call(self._reservations.Renew, request, self._timeout_s)).results, len(items))
+        return _results((await self._call(self._renew, request, self._timeout_s)).results, len(items))
 
     async def authorize(self, key: access_pb2.PresentedKey) -> access_pb2.Authorization:
         """What a key may do."""
-        request = access_pb2.AuthorizeKeysRequest(items=[key])
-        return _results((await self._call(self._access.AuthorizeKeys, request, self._timeout_s)).results, 1)[0]
+        return await self._authorisations.ask(key, self._timeout_s)
 
     async def account_usage(self, request: access_pb2.GetAccountUsageRequest) -> access_pb2.GetAccountUsageResponse:
         """An account's figures."""
-        return await self._call(self._access.GetAccountUsage, request, self._timeout_s)
+        return await self._call(self._usage, request, self._timeout_s)
 
     async def request(self, account_id: str, request_id: str) -> reservation_pb2.Reservation | None:
         """What became of one request; None if the account has no such request."""
         message = access_pb2.GetRequestRequest(account_id=account_id, request_id=request_id)
         try:
-            answer = await self._call(self._access.GetRequest, message, self._timeout_s)
+            answer = await self._call(self._request, message, self._timeout_s)
         except grpc.aio.AioRpcError as error:
             if error.code() in (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.INVALID_ARGUMENT):
                 return None
@@ -78,7 +122,9 @@ class BillingClient:
         return answer.reservation
 
     async def close(self) -> None:
-        """Close the connection."""
+        """Send nothing more, and close the connection."""
+        for batching in (self._reserves, self._settles, self._releases, self._authorisations):
+            await batching.close()
         await self.channel.close()
 
     async def _call(self, method: Callable[..., Awaitable[T]], request: Message, timeout_s: float) -> T:
@@ -90,24 +136,12 @@ class BillingClient:
                 return await method(request, timeout=max(deadline - loop.time(), 0.001))
             except grpc.aio.AioRpcError as error:
                 code = error.code()
-                if code not in _AGAIN and code not in _UNANSWERED:
+                if code not in UNANSWERED:
                     raise
-                if code not in _AGAIN or loop.time() + pause_s >= deadline:
+                if code not in AGAIN or loop.time() + pause_s >= deadline:
                     raise BillingUnavailable(code.name) from None
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
-
-
-# Statuses that say nothing of the request; every other one is an answer, and an error in one of the two services.
-_UNANSWERED = frozenset(
-    {
-        grpc.StatusCode.DEADLINE_EXCEEDED,
-        grpc.StatusCode.RESOURCE_EXHAUSTED,
-        grpc.StatusCode.INTERNAL,
-        grpc.StatusCode.UNKNOWN,
-        grpc.StatusCode.ABORTED,
-    }
-)
 
 
 def _results(results: Sequence[T], expected: int) -> Sequence[T]:

@@ -37,12 +37,14 @@ def coding(request: web.Request) -> str:
     return named.strip().lower() or "identity"
 
 
-async def read_json(request: web.Request, limit_bytes: int, deadline_s: float, claim: BodyClaim) -> bytes:
-    """The body's bytes, decompressed. Refused with 413, 415, 408, 503 where there is no room, or 400 where it is broken."""
+async def read_json(request: web.Request, limit_bytes: int, deadline_s: float, claim: BodyClaim | None) -> bytes:
+    """The body's bytes, decompressed. Refused with 413, 415, 408, 503 where there is no room, or 400 where it is broken.
+    Without a claim it is read past: refused alike, but nothing of it is kept."""
     if (request.content_length or 0) > limit_bytes:
         raise Refused(too_large(limit_bytes))
     check_media_type(request)
-    claim.expect(request.content_length or 0)
+    if claim is not None:
+        claim.expect(request.content_length or 0)
     name = coding(request)
     inflater = zlib.decompressobj(_WINDOWS[name]) if name in _WINDOWS else None
     parts: list[bytes] = []
@@ -60,8 +62,9 @@ async def read_json(request: web.Request, limit_bytes: int, deadline_s: float, c
                     size += len(piece)
                     if size > limit_bytes:
                         raise Refused(too_large(limit_bytes))
-                    claim.grow(len(piece))
-                    parts.append(piece)
+                    if claim is not None:
+                        claim.grow(len(piece))
+                        parts.append(piece)
                     if more:
                         await asyncio.sleep(0)
     except TimeoutError:

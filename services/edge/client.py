@@ -1,8 +1,8 @@
 """The HTTP client of one request, as the relay sees it: somebody who takes bytes, may be slow, and may be gone.
 
-Invariants: writing to a client that is gone does nothing and raises nothing; a client that takes nothing for `stall_s` while
-its buffer (64 KiB) is full is cut and counts as gone, and so is one that still takes bytes when `until_s` has passed; leaving
-is told once, at once, whatever the relay is waiting for.
+Invariants: writing to a client that is gone does nothing and raises nothing; a client whose connection was cut because it took
+nothing (`http_connections.py`) counts as gone, and so does one that still takes bytes when `until_s` is over; leaving is told
+once, at once, whatever the relay is waiting for.
 """
 
 import asyncio
@@ -16,10 +16,9 @@ from aiohttp.http import StreamWriter
 class Client:
     """Whoever sent the request."""
 
-    def __init__(self, request: web.Request, stall_s: float, until_s: float) -> None:
+    def __init__(self, request: web.Request, until_s: float) -> None:
         """`until_s` is of the loop's clock."""
         self._request = request
-        self._stall_s = stall_s
         self._until_s = until_s
         self._writer: StreamWriter | None = None
         self._on_leave: Callable[[], None] | None = None
@@ -79,18 +78,15 @@ class Client:
         await self.write(body)
 
     async def _wait_for_room(self) -> None:
-        loop = asyncio.get_running_loop()
         # Waited for by a task that is never cancelled: aiohttp goes on handing out the future that was, and whoever waits
         # next would be cancelled by it. It ends at the latest with the connection.
         drained = asyncio.ensure_future(self._drained())
-        while not self.gone:
-            before = self._unsent()
-            await asyncio.wait({drained}, timeout=max(min(self._stall_s, self._until_s - loop.time()), 0))
-            if drained.done():
-                return
-            if self._unsent() >= before or loop.time() >= self._until_s:
-                # Not one byte was taken, or they are taken one by one without end.
-                self._cut()
+        await asyncio.wait({drained}, timeout=max(self._until_s - asyncio.get_running_loop().time(), 0))
+        if not drained.done() and not self.gone:
+            # Bytes are taken one by one without end.
+            if self._request.transport is not None:
+                self._request.transport.abort()
+            self.left()
 
     async def _drained(self) -> None:
         assert self._writer is not None
@@ -100,13 +96,3 @@ class Client:
             self.left()
         if self._request.transport is None:
             self.left()
-
-    def _unsent(self) -> int:
-        transport = self._request.transport
-        return transport.get_write_buffer_size() if transport is not None else 0
-
-    def _cut(self) -> None:
-        if self._request.transport is not None:
-            # What is buffered is dropped, or it would stay until TCP gives up.
-            self._request.transport.abort()
-        self.left()

@@ -67,7 +67,7 @@ class Delivery:
         while batch := self._order.batch(self._waiting()):
             self._metrics.outbox_replays.inc(len(batch))
             try:
-                results = await self._billing.settle([entry.item() for entry in batch], self._timeout_s)
+                results = await self._billing.settle_again([entry.item() for entry in batch], self._timeout_s)
             except (BillingUnavailable, grpc.aio.AioRpcError) as error:
                 self._order.failed(batch)
                 _log.warning("settlements_wait", count=len(self._outbox), error=type(error).__name__)

@@ -126,8 +126,9 @@ async def _answer(
 
 
 def _is_unambiguous(request: web.Request) -> bool:
-    """What one of aiohttp's two parsers lets through and the other does not: another version, a coding beside chunked."""
-    if request.version not in (HttpVersion10, HttpVersion11):
+    """What one of aiohttp's two parsers lets through and the other does not: another version, a coding beside chunked, and
+    CONNECT, whose body one of them takes for the next request."""
+    if request.version not in (HttpVersion10, HttpVersion11) or request.method == "CONNECT":
         return False
     codings = request.headers.getall("transfer-encoding", ())
     return not codings or (len(codings) == 1 and codings[0].strip().lower() == "chunked")

@@ -35,6 +35,8 @@ _log = structlog.get_logger(__name__)
 _UNREADABLE = from_failure(Failure(reason=FailureReason.FAILURE_REASON_INVALID_RESPONSE))
 # nginx's status for a client that closed the connection; nobody is there to see it.
 _CLIENT_CLOSED = 499
+# Of the room for bodies one key has at most the fourth part, or that of a single body.
+_SHARE_OF_A_KEY = 4
 
 
 class Inference:
@@ -57,7 +59,8 @@ class Inference:
         self._metrics = metrics
         self._tasks = tasks
         self._limits = limits
-        self._room = BodyRoom(limits.max_bodies_bytes)
+        share_bytes = max(limits.max_bodies_bytes // _SHARE_OF_A_KEY, limits.max_body_bytes)
+        self._room = BodyRoom(limits.max_bodies_bytes, share_bytes)
         self._relays: set[Relay] = set()
         self._jobs = TaskSet()
 
@@ -87,16 +90,15 @@ class Inference:
 
     async def _handle(self, request: web.Request, check: Check) -> web.StreamResponse:
         arrival = request[ARRIVAL]
-        claim = self._room.claim()
+        credential = client_headers.bearer(request.headers)
+        claim = await self._claim(request, credential)
         try:
             body = await read_json(request, self._limits.max_body_bytes, self._limits.body_timeout_s, claim)
         except BaseException:
             claim.release()
             raise
-        stall_s = self._limits.reader_stall_s
         # Whoever is still being written to at the total deadline has a little longer for what is under way.
-        client = Client(request, stall_s, arrival.started_s + self._limits.request_timeout_s + stall_s)
-        credential = client_headers.bearer(request.headers)
+        client = Client(request, arrival.started_s + self._limits.request_timeout_s + self._limits.reader_stall_s)
         idempotency_key = request.headers.get("idempotency-key", "")
         work = self._serve(arrival, client, credential, idempotency_key, body, claim, check)
         # The bytes may be many and the stream long: only the parsed request outlives admission.
@@ -113,6 +115,15 @@ class Inference:
         if refused is not None and not client.gone:
             raise refused
         return web.Response(status=_CLIENT_CLOSED)
+
+    async def _claim(self, request: web.Request, credential: str) -> BodyClaim:
+        """Room for the body of somebody who is known. Refused (401), and before that for whatever is wrong with the body."""
+        try:
+            caller = await self._admission.authorise(credential)
+        except Refused:
+            await read_json(request, self._limits.max_body_bytes, self._limits.body_timeout_s, None)
+            raise
+        return self._room.claim(caller.key_id)
 
     async def _serve(
         self,

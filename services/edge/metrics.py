@@ -53,6 +53,12 @@ class Metrics:
         self.settlements = Counter(
             "speedinfer_edge_settlements", "Settlements, by billing's answer", ["outcome"], registry=self.registry
         )
+        self.prompt_counts = Counter(
+            "speedinfer_edge_prompt_counts",
+            "Refusals for want of credit before which a worker was to count the prompt, by what came of it",
+            ["outcome"],
+            registry=self.registry,
+        )
         self.journaled = Counter(
             "speedinfer_edge_settlements_journaled",
             "Answers that ended on the outbox's word because billing was silent",

@@ -46,6 +46,8 @@ class Place:
         )
         self._call: RouterCall[HoldPlaceResponse] = router.hold_place(message)
         self._closed = False
+        # The id that it was asked for.
+        self.request_id = arrival.request_id
         # Where it is, once it is had.
         self.worker_id = ""
 

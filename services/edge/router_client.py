@@ -37,6 +37,12 @@ class RouterClient:
         timeout_s = request.context.remaining_ms / 1000 + _DEADLINE_SLACK_S
         return RouterCall(self.channel, self._inference.HoldPlace, request, timeout_s)
 
+    async def count_tokens(
+        self, request: inference_pb2.CountTokensRequest, timeout_s: float
+    ) -> inference_pb2.CountTokensResponse:
+        """How many tokens a prompt has, by a worker's word. AioRpcError if the router does not answer."""
+        return await rpc.answer(self._inference.CountTokens, request, timeout_s)
+
     async def fleet(self) -> fleet_pb2.Fleet:
         """What the router knows now. AioRpcError if it does not answer."""
         answer = await rpc.answer(self._inference.GetFleet, inference_pb2.GetFleetRequest(), FLEET_TIMEOUT_S)

@@ -121,7 +121,7 @@ class Settler:
         backoff = Backoff(_BUSY_PAUSE_S, _LONGEST_BUSY_PAUSE_S)
         while (left_s := deadline - loop.time()) > 0:
             try:
-                result = (await self._billing.settle([entry.item()], left_s))[0]
+                result = await self._billing.settle(entry.item(), left_s)
             except (BillingUnavailable, grpc.aio.AioRpcError) as error:
                 _log.warning("settlement_unanswered", reservation_id=entry.reservation_id, error=type(error).__name__)
                 return None

@@ -12,6 +12,7 @@ from services.common.errors import ConfigurationError
 from services.common.handover import Listeners, Predecessor
 from services.common.settings import Settings
 from services.common.tasks import TaskSet
+from services.router.counting import Counting
 from services.router.dispatch import Dispatcher
 from services.router.fleet import FleetView
 from services.router.inference_servicer import InferenceServicer
@@ -51,7 +52,8 @@ class Router:
         self.fleet = FleetView(self.registry, ids.uuid7())
         places = Places(self.registry, chance, limits)
         self.metrics.waiting.set_function(lambda: places.waiting)
-        self.dispatcher = Dispatcher(self.registry, places, limits, self.metrics, chance)
+        counting = Counting(self.registry, limits.max_counts_per_worker, self.metrics, chance)
+        self.dispatcher = Dispatcher(self.registry, places, counting, limits, self.metrics, chance)
         store = store or FileStore(settings.registry_path)
         networks = Networks(settings.router.allowed_networks)
         prober = Prober(limits, chance)
@@ -59,7 +61,7 @@ class Router:
         token = admin_token.load_or_make(settings.token, settings.data_dir)
         self._server = rpc.Server([rpc.ErrorStatuses(), rpc.AdminGate(token, [REGISTRY])], can_share_port=True)
         inference_pb2_grpc.add_InferenceServiceServicer_to_server(
-            InferenceServicer(self.dispatcher, self.fleet, places, limits.queue_wait_s), self._server.grpc
+            InferenceServicer(self.dispatcher, self.fleet, places, counting, limits.queue_wait_s), self._server.grpc
         )
         registry_pb2_grpc.add_WorkerRegistryServiceServicer_to_server(
             RegistryServicer(self.registrar), self._server.grpc

@@ -16,6 +16,7 @@ from services.common.settings import RouterLimits
 from services.common.tasks import TaskSet
 from services.router import failure as failures
 from services.router.attempt import GRACE_S, Attempt
+from services.router.counting import Counting
 from services.router.metrics import Metrics
 from services.router.pick import Need, NotPicked, pick
 from services.router.places import Places
@@ -32,10 +33,17 @@ class Dispatcher:
     """Runs requests; knows those that run."""
 
     def __init__(
-        self, registry: Registry, places: Places, limits: RouterLimits, metrics: Metrics, chance: Random
+        self,
+        registry: Registry,
+        places: Places,
+        counting: Counting,
+        limits: RouterLimits,
+        metrics: Metrics,
+        chance: Random,
     ) -> None:
         self.registry = registry
         self.places = places
+        self.counting = counting
         self.retries = RetryBudget(limits.retry_share, limits.retry_burst)
         self.limits = limits
         self.metrics = metrics
@@ -132,7 +140,7 @@ class Request:
             self._failure = self._failure or failures.draining()
             return False
         now = self._loop.time()
-        place = dispatcher.places.use(self._item.context.request_id)
+        place = dispatcher.places.use(self._item.place_request_id or self._item.context.request_id)
         if place is not None:
             if place.worker.is_serving and place.worker.rests_until(now) is None:
                 self._tried.append(place.worker.worker_id)
@@ -217,6 +225,12 @@ class Request:
         frames = attempt.finish(self._loop.time())
         for kind in attempt.inconsistencies:
             self._note_inconsistent(attempt.worker, kind)
+        item = self._item
+        if item.counted_by:
+            reported = frames[-1].end.usage.prompt_tokens
+            self._dispatcher.counting.reported(
+                item.counted_by, item.counted_prompt_tokens, reported, item.context.request_id
+            )
         self._conclude("end", GRACE_S)
         return frames
 

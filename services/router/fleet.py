@@ -101,6 +101,7 @@ def public(worker: Worker) -> fleet_pb2.Worker:
         max_concurrency=worker.max_concurrency or 0,
         metadata=to_struct(dict(registration.metadata)),
         features=sorted(worker.features),
+        counts_tokens=worker.counts_tokens,
     )
     if worker.last_probe is not None:
         message.last_probe.at.FromMilliseconds(int(worker.last_probe.at_s * 1000))

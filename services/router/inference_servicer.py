@@ -4,20 +4,23 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc
+from speedinfer.common.v1.context_pb2 import RequestContext
 from speedinfer.common.v1.operation_pb2 import (
     OPERATION_CHAT_COMPLETION,
     OPERATION_COMPLETION,
     OPERATION_EMBEDDING,
+    Operation,
 )
 from speedinfer.router.v1 import inference_pb2, inference_pb2_grpc
 
 from services.common.errors import InvalidArgument
 from services.router import failure as failures
+from services.router.counting import Counting
 from services.router.dispatch import Dispatcher, Request
 from services.router.fleet import FleetView
 from services.router.pick import Need
 from services.router.places import Patience, Places
-from services.router.transport.port import WorkerFailure
+from services.router.transport.port import Dispatch, WorkerFailure
 
 _OPERATIONS = frozenset({OPERATION_CHAT_COMPLETION, OPERATION_COMPLETION, OPERATION_EMBEDDING})
 # Also the inputs of one embedding request, which are a few thousand.
@@ -27,8 +30,11 @@ MAX_CHOICES = 4096
 class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
     """See proto/speedinfer/router/v1/inference.proto."""
 
-    def __init__(self, dispatcher: Dispatcher, fleet: FleetView, places: Places, queue_wait_s: float) -> None:
+    def __init__(
+        self, dispatcher: Dispatcher, fleet: FleetView, places: Places, counting: Counting, queue_wait_s: float
+    ) -> None:
         self._dispatcher = dispatcher
+        self._counting = counting
         self._fleet = fleet
         self._places = places
         self._queue_wait_s = queue_wait_s
@@ -73,6 +79,30 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
         finally:
             self._places.give_back(request_id)
 
+    async def CountTokens(
+        self, request: inference_pb2.CountTokensRequest, context: grpc.aio.ServicerContext
+    ) -> inference_pb2.CountTokensResponse:
+        """See the proto."""
+        _check_asked(request.context, request.operation)
+        dispatch = Dispatch(
+            request_id=request.context.request_id,
+            attempt=1,
+            operation=request.operation,
+            model=request.model,
+            stream=False,
+            members=[(member.name, member.json) for member in request.members],
+            output_limit=None,
+            traceparent=request.context.traceparent,
+            tracestate=request.context.tracestate,
+        )
+        needs = [Need(each.feature, each.param) for each in request.requirements]
+        counted = await self._counting.count(
+            dispatch, needs, request.preferred_worker_id, request.context.remaining_ms / 1000
+        )
+        if counted.why:
+            return inference_pb2.CountTokensResponse(no_count=counted.why, worker_id=counted.worker_id)
+        return inference_pb2.CountTokensResponse(prompt_tokens=counted.prompt_tokens, worker_id=counted.worker_id)
+
     async def GetFleet(
         self, request: inference_pb2.GetFleetRequest, context: grpc.aio.ServicerContext
     ) -> inference_pb2.GetFleetResponse:
@@ -105,12 +135,16 @@ def _giver_back(places: Places, request_id: str) -> Any:
     return give_back
 
 
+def _check_asked(context: RequestContext, operation: Operation.ValueType) -> None:
+    if not context.request_id:
+        raise InvalidArgument("an item needs its request's id", field="context.request_id")
+    if operation not in _OPERATIONS:
+        raise InvalidArgument("an item needs a known operation", field="operation")
+
+
 def _check(item: inference_pb2.GenerateItem) -> None:
     """Refuse what the edge never sends."""
-    if not item.context.request_id:
-        raise InvalidArgument("an item needs its request's id", field="context.request_id")
-    if item.operation not in _OPERATIONS:
-        raise InvalidArgument("an item needs a known operation", field="operation")
+    _check_asked(item.context, item.operation)
     if item.operation == OPERATION_EMBEDDING and item.stream:
         raise InvalidArgument("embeddings are not streamed", field="stream")
     if item.HasField("output_limit") and item.output_limit < 1:

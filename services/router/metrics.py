@@ -41,6 +41,18 @@ class Metrics:
             "Second attempts that were not made because too many had been.",
             registry=self.registry,
         )
+        self.counts = Counter(
+            "speedinfer_router_token_counts",
+            "Prompts that a worker was to count before their request was sent, by what came of it.",
+            ["outcome"],
+            registry=self.registry,
+        )
+        self.counts_short = Counter(
+            "speedinfer_router_token_counts_short",
+            "Requests that came to more prompt tokens than were counted for their hold, by the worker that counted.",
+            ["worker"],
+            registry=self.registry,
+        )
         self.waiting = Gauge(
             "speedinfer_router_waiting", "Requests that wait for a place on a worker.", registry=self.registry
         )

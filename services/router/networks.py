@@ -15,7 +15,16 @@ Network = IPv4Network | IPv6Network
 
 _METADATA = frozenset(
     ip_address(text)
-    for text in ("169.254.169.254", "100.100.100.200", "192.0.0.192", "168.63.129.16", "fd00:ec2::254", "fd20:ce::254")
+    for text in (
+        "169.254.169.254",
+        "100.100.100.200",
+        "192.0.0.192",
+        "168.63.129.16",
+        "fd00:ec2::23",
+        "fd00:ec2::254",
+        "fd00:42::42",
+        "fd20:ce::254",
+    )
 )
 # Linux takes every address of it that it takes at all for this machine.
 _THIS_NETWORK = ip_network("0.0.0.0/8")

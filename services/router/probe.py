@@ -14,7 +14,8 @@ from speedinfer.router.v1.fleet_pb2 import WorkerStatus
 
 from services.common.settings import RouterLimits
 from services.router.health import NO_USAGE
-from services.router.transport.port import MISCONFIGURED, TIMEOUT, Finding, Transport
+from services.router.told_finding import told
+from services.router.transport.port import MISCONFIGURED, TIMEOUT, Finding
 from services.router.worker import LastProbe, Worker
 
 _log = structlog.get_logger(__name__)
@@ -41,35 +42,35 @@ class Prober:
             if not worker.retired:
                 await self._look(worker)
 
-    async def check(self, transport: Transport) -> tuple[Finding, LastProbe]:
+    async def check(self, worker: Worker) -> tuple[Finding, LastProbe]:
         """The whole check, bounded."""
         started = time.monotonic()
         try:
             async with asyncio.timeout(self._limits.check_timeout_s):
-                finding = await transport.check()
+                finding = await worker.transport.check()
         except TimeoutError:
             finding = Finding(TIMEOUT, f"the check took longer than {self._limits.check_timeout_s:g} s")
-        return finding, _ended(started)
+        return told(finding, worker.registration), _ended(started)
 
-    async def _probe(self, transport: Transport) -> tuple[Finding, LastProbe]:
+    async def _probe(self, worker: Worker) -> tuple[Finding, LastProbe]:
         started = time.monotonic()
         try:
             async with asyncio.timeout(self._limits.probe_timeout_s):
-                finding = await transport.probe()
+                finding = await worker.transport.probe()
         except TimeoutError:
             finding = Finding(TIMEOUT, f"the probe took longer than {self._limits.probe_timeout_s:g} s")
-        return finding, _ended(started)
+        return told(finding, worker.registration), _ended(started)
 
     async def _look(self, worker: Worker) -> None:
         before = worker.health.status
         if worker.health.is_up:
-            finding, last = await self._probe(worker.transport)
+            finding, last = await self._probe(worker)
             worker.health.on_probe(finding)
         else:
-            finding, last = await self._probe(worker.transport)
+            finding, last = await self._probe(worker)
             if not finding.error:
                 # Cheap first: a worker that is down costs no more than that.
-                finding, last = await self.check(worker.transport)
+                finding, last = await self.check(worker)
             worker.health.on_check(finding)
         after = worker.health.status
         worker.looked_at(last, status_changed=after != before)

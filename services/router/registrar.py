@@ -25,7 +25,7 @@ from services.router.health import Health, Thresholds
 from services.router.networks import EVERYWHERE, Networks
 from services.router.places import Places
 from services.router.probe import Prober
-from services.router.registration import InvalidRegistration, Registration
+from services.router.registration import MAX_SHOWN, InvalidRegistration, Registration
 from services.router.registry import Registry
 from services.router.store.port import Record, Store
 from services.router.transport import factory
@@ -107,7 +107,7 @@ class Registrar:
             raise Unavailable(f"{self._limits.max_workers} workers are registered already; that is the bound")
         worker = self._worker(registration, Load(), time.time(), draining=False)
         try:
-            finding, last = await self._prober.check(worker.transport)
+            finding, last = await self._prober.check(worker)
         except BaseException:
             await worker.transport.close()
             raise
@@ -134,7 +134,7 @@ class Registrar:
         worker = self._worker(registrations.read(document, self._networks), Load(), time.time(), draining=False)
         measured: tuple[str, ...] = ()
         try:
-            finding, worker.last_probe = await self._prober.check(worker.transport)
+            finding, worker.last_probe = await self._prober.check(worker)
             worker.health.on_check(finding)
             if not finding.error and FEATURE_CHAT in worker.transport.features:
                 model = worker.registration.supported_models[0]
@@ -150,7 +150,7 @@ class Registrar:
         """One worker. NotFound if there is none."""
         worker = self._registry.get(worker_id)
         if worker is None:
-            raise NotFound(f"no worker {worker_id!r} is registered", field="worker_id")
+            raise NotFound(f"no worker {worker_id[:MAX_SHOWN]!r} is registered", field="worker_id")
         return worker
 
     def all(self) -> list[Worker]:

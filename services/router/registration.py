@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
+from services.common.ids import WORKER_ID
 from services.router import endpoint
 from services.router.networks import EVERYWHERE, Networks
 from services.router.transport import factory
@@ -57,7 +58,7 @@ class _Document(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
-    worker_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9._:-]{1,128}$")]
+    worker_id: Annotated[str, Field(pattern=WORKER_ID)]
     worker_type: Annotated[str, Field(max_length=128)] = ""
     runtime: Literal["tensorrt-llm", "triton", "vllm", "sglang", "llama.cpp", "openai-compatible"]
     runtime_endpoint: Annotated[str, Field(max_length=2048)]
@@ -85,6 +86,10 @@ class Registration:
         secrets = {name for name in type(self.config).model_fields if _is_secret(getattr(self.config, name))}
         written = self.document["runtime_config"]
         return {name: _hidden(value) if name in secrets else value for name, value in written.items()}
+
+    def secrets(self) -> list[str]:
+        """What nobody may be told: the key and the values of the headers."""
+        return [secret for name in type(self.config).model_fields for secret in _secrets(getattr(self.config, name))]
 
 
 def read(document: Mapping[str, Any], networks: Networks = EVERYWHERE) -> Registration:
@@ -137,6 +142,13 @@ def _read_config(values: dict[str, Any], networks: Networks) -> TransportConfig:
             raise InvalidRegistration(
                 "runtime_config.headers", f"runtime_config.headers: the value of {name!r} is none"
             )
+        if why := config.header_refusal(name, value.get_secret_value()):
+            raise InvalidRegistration("runtime_config.headers", f"runtime_config.headers: {why}")
+    api_key = getattr(config, "api_key", None)
+    if api_key is not None and not _HEADER_VALUE.fullmatch(api_key.get_secret_value()):
+        raise InvalidRegistration(
+            "runtime_config.api_key", "runtime_config.api_key: it must be one line of characters that a header can hold"
+        )
     grpc_endpoint = getattr(config, "grpc_endpoint", None)
     if isinstance(grpc_endpoint, str):
         _check_endpoint("runtime_config.grpc_endpoint", "http://" + grpc_endpoint.rpartition("://")[2], networks)
@@ -201,6 +213,12 @@ def _wish(kind: str, context: Mapping[str, Any]) -> str:
 
 def _is_secret(value: Any) -> bool:
     return isinstance(value, SecretStr) or (isinstance(value, dict) and any(map(_is_secret, value.values())))
+
+
+def _secrets(value: Any) -> list[str]:
+    if isinstance(value, dict):
+        return [secret for each in value.values() for secret in _secrets(each)]
+    return [value.get_secret_value()] if isinstance(value, SecretStr) else []
 
 
 def _hidden(value: Any) -> Any:

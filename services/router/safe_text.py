@@ -3,14 +3,14 @@ transports import it.
 
 What a worker's registration holds (its key, the values of its headers, where it is) is known exactly and taken out first;
 the rest is known by its looks: credentials here, `safe_text_code.py` for places in a program, `safe_text_places.py` for where
-things are. Only characters that can be seen are left to look at (`safe_text_characters.py`). Of a long text only the beginning
-is looked at, and each pattern looks at a character a bounded number of times, so that no worker can keep us busy.
+things are. Only characters that can be seen are left to look at (`services/common/visible_text.py`). Of a long text only the
+beginning is looked at, and each pattern looks at a character a bounded number of times, so that no worker can keep us busy.
 """
 
 import re
 from collections.abc import Iterable
 
-from services.router.safe_text_characters import MASK, plain
+from services.common.visible_text import MASK, plain
 from services.router.safe_text_code import without_code
 from services.router.safe_text_places import without_places
 
@@ -74,15 +74,19 @@ class SafeText:
 
     def __call__(self, text: str, max_characters: int = MAX_CHARACTERS) -> str:
         """The text without what nobody outside may see; may be empty."""
-        text = plain(text)
-        for secret in self._known:
-            text = text.replace(secret, MASK)
-        text = _beginning(text)
+        text = _beginning(self.without_known(text))
         found = _TRACEBACK.search(text)
         if found is not None:
             text = text[: found.start()]
         text = _LEFT.sub(MASK, _CREDENTIAL.sub(MASK, text))
         return without_places(without_code(text))[:max_characters].strip()
+
+    def without_known(self, text: str) -> str:
+        """The text without what is known to be secret, and otherwise as it is: what operators may see."""
+        text = plain(text)
+        for secret in self._known:
+            text = text.replace(secret, MASK)
+        return text
 
 
 def _beginning(text: str) -> str:

@@ -7,7 +7,7 @@ in somebody's program. Small hexadecimal numbers are values; long ones are addre
 
 import re
 
-from services.router.safe_text_characters import MASK
+from services.common.visible_text import MASK
 
 _ENDING = (
     r"\.(?:py[xic]?|c|cc|cpp|cxx|cu|cuh|h|hh|hpp|hxx|inl|rs|go|so|java|kt|scala|cs|js|mjs|cjs|ts|tsx|rb|php|jinja2?|j2)"

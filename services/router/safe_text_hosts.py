@@ -8,7 +8,7 @@ In doubt a reader loses a number rather than an operator an address.
 
 import re
 
-from services.router.safe_text_characters import MASK
+from services.common.visible_text import MASK
 
 # What may follow an address: the path there.
 REST = r"(?:/[^\s\"',;)\]}]*)?"

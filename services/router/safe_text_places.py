@@ -7,7 +7,7 @@ Names of hosts without a domain are `safe_text_hosts.py`'s.
 import re
 from ipaddress import IPv6Address
 
-from services.router.safe_text_characters import MASK
+from services.common.visible_text import MASK
 from services.router.safe_text_hosts import REST, without_hosts
 
 _NAME = r"[a-z0-9](?:[a-z0-9_-]{0,62}\.){1,10}"

@@ -62,6 +62,8 @@ async def measure(transport: Transport, model: str) -> tuple[str, ...]:
             return (*findings, f"template with tools: not measured ({failure.message})")
         # The bytes of these tools may have paid for the template itself; those of shorter ones would not.
         findings.append(_finding("template with tools", "tools", larger(plain, tools)))
+    if transport.counts_tokens:
+        findings += [await _count(transport, model, tools) for tools in ((), (_TOOL,))]
     return tuple(findings)
 
 
@@ -83,13 +85,31 @@ async def _allowance(transport: Transport, model: str, tools: Sequence[object]) 
     return solve(few, many, len(json.dumps(list(tools), indent=4)) if tools else 0)
 
 
-async def _prompt_tokens(transport: Transport, model: str, messages: int, tools: Sequence[object]) -> int:
+async def _count(transport: Transport, model: str, tools: Sequence[object]) -> str:
+    """Whether the worker counts as many tokens of a prompt as it reports: an old build may pass over the tools."""
+    name = "count with tools" if tools else "count"
+    try:
+        counted = await transport.count(_dispatch(model, _FEW, tools))
+        if counted is None:
+            return f"{name}: such requests are not counted"
+        reported = await _prompt_tokens(transport, model, _FEW, tools)
+    except WorkerFailure as failure:
+        return f"{name}: not compared ({failure.detail or failure.message})"
+    if counted < reported:
+        return f"{name}: SHORT, {counted} tokens where {reported} are reported: set count_tokens to none"
+    return f"{name}: {counted} tokens where {reported} are reported"
+
+
+def _dispatch(model: str, messages: int, tools: Sequence[object]) -> Dispatch:
     members = [("messages", json.dumps(_CHAT[:messages]).encode())]
     if tools:
         members.append(("tools", json.dumps(list(tools)).encode()))
-    dispatch = Dispatch(uuid7(), 1, OPERATION_CHAT_COMPLETION, model, False, members, output_limit=1)
+    return Dispatch(uuid7(), 1, OPERATION_CHAT_COMPLETION, model, False, members, output_limit=1)
+
+
+async def _prompt_tokens(transport: Transport, model: str, messages: int, tools: Sequence[object]) -> int:
     prompt: int | None = None
-    async for event in transport.generate(dispatch):
+    async for event in transport.generate(_dispatch(model, messages, tools)):
         if isinstance(event, Chunk) and event.usage is not None:
             prompt = event.usage.prompt
     if prompt is None:

@@ -89,6 +89,8 @@ class Worker:
         self.seen = asyncio.Event()
         # Replaced or removed: gets nothing new.
         self.retired = False
+        # A count of its own was short of what was reported.
+        self._miscounts = False
         # Set while nothing runs on this registration.
         self.idle = asyncio.Event()
         self.idle.set()
@@ -117,6 +119,11 @@ class Worker:
     def features(self) -> frozenset[Feature.ValueType]:
         """What requests may ask of it."""
         return self.transport.features
+
+    @property
+    def counts_tokens(self) -> bool:
+        """It can be asked how many tokens a prompt has, and has not been wrong so far."""
+        return self.transport.counts_tokens and not self._miscounts
 
     @property
     def is_known(self) -> bool:
@@ -178,6 +185,12 @@ class Worker:
     def record_usage(self, reported: bool) -> None:
         """A complete answer came, with or without usage."""
         if self.health.on_usage(reported):
+            self._changed(self, False)
+
+    def miscounted(self) -> None:
+        """It is asked no longer, until it is registered anew: holds by its counts would not cover what they are for."""
+        if not self._miscounts:
+            self._miscounts = True
             self._changed(self, False)
 
     def looked_at(self, probe: LastProbe, *, status_changed: bool) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.harness import http_client
 from tests.harness.product import Product
 from tests.harness.upstream import MODEL, Script, Upstream
 
@@ -80,7 +81,7 @@ class customer_of:
             product,
             account_id,
             key := product.key(account_id, *options),
-            httpx.AsyncClient(
+            http_client.plain(
                 base_url=product.url,
                 headers={"authorization": f"Bearer {key}"},
                 timeout=60,

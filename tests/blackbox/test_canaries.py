@@ -18,7 +18,7 @@ import pytest
 from tests.blackbox import mouths
 from tests.fakes.canary_words import ANSWER, PROMPT
 from tests.fakes.worker import FakeWorker
-from tests.harness import canaries
+from tests.harness import canaries, http_client
 from tests.harness.canaries import ADMIN_TOKEN, CREDENTIAL, IDEMPOTENCY_KEY, KEY, KNOWN
 from tests.harness.fake_worker import ThreadedWorker
 from tests.harness.product import NAMES, Product
@@ -141,7 +141,7 @@ NOTED = {
 
 
 async def test_bad_requests_and_wrong_keys(scene: Scene) -> None:
-    async with httpx.AsyncClient(base_url=scene.product.url, timeout=60) as http:
+    async with http_client.plain(base_url=scene.product.url, timeout=60) as http:
         statuses = [await scene.send(http, "POST", CHAT, **options) for options in BAD]
         assert statuses[0] == statuses[1] == 400, statuses
         assert 500 not in statuses
@@ -160,7 +160,7 @@ async def test_bad_requests_and_wrong_keys(scene: Scene) -> None:
 
 @pytest.mark.parametrize("model", [name for name in mouths.ALL if name != mouths.ENDLESS])
 async def test_a_worker_that_says_too_much(scene: Scene, model: str) -> None:
-    async with httpx.AsyncClient(base_url=scene.product.url, timeout=60) as http:
+    async with http_client.plain(base_url=scene.product.url, timeout=60) as http:
         for stream in (True, False):
             status = await scene.send(http, "POST", CHAT, json=body(model, stream=stream))
             assert status == 200 or not (stream and model in ("says-well", *NOTED)), status
@@ -171,14 +171,14 @@ async def test_a_worker_that_says_too_much(scene: Scene, model: str) -> None:
 
 async def test_a_request_repeated_with_other_content(scene: Scene) -> None:
     again = {"idempotency-key": secret(IDEMPOTENCY_KEY)}
-    async with httpx.AsyncClient(base_url=scene.product.url, timeout=60) as http:
+    async with http_client.plain(base_url=scene.product.url, timeout=60) as http:
         assert await scene.send(http, "POST", CHAT, json=body("says-well", stream=True), headers=again) == 200
         other = body("says-well", stream=True, max_tokens=6)
         assert await scene.send(http, "POST", CHAT, json=other, headers=again) in (400, 409)
 
 
 async def test_bugs_of_our_own(scene: Scene) -> None:
-    async with httpx.AsyncClient(base_url=scene.product.url, timeout=60) as http:
+    async with http_client.plain(base_url=scene.product.url, timeout=60) as http:
         assert await scene.send(http, "POST", CHAT, json=body("says-well", stop=["crash-the-edge"])) == 500
         assert await scene.send(http, "POST", CHAT, json=body("crash-the-router")) >= 500
         assert await scene.send(http, "POST", CHAT, json=body("crash-billing")) >= 500
@@ -195,7 +195,7 @@ async def test_bugs_of_our_own(scene: Scene) -> None:
 
 async def test_operators_who_err(scene: Scene) -> None:
     wrong = {"authorization": f"Bearer {secret(ADMIN_TOKEN)}"}
-    async with httpx.AsyncClient(base_url=f"http://{scene.product.address('admin')}", timeout=60) as http:
+    async with http_client.plain(base_url=f"http://{scene.product.address('admin')}", timeout=60) as http:
         registration = {
             "worker_id": "wrong", "worker_type": "test", "runtime": "x", "supported_models": ["x"],
             "runtime_endpoint": f"http://user:{secret(CREDENTIAL)}@127.0.0.1:1/v1?key={secret(CREDENTIAL)}",
@@ -217,7 +217,7 @@ async def test_operators_who_err(scene: Scene) -> None:
 
 async def test_billing_is_away_clients_leave_and_the_edge_goes(scene: Scene) -> None:
     product = scene.product
-    async with httpx.AsyncClient(base_url=product.url, timeout=60) as http:
+    async with http_client.plain(base_url=product.url, timeout=60) as http:
         left = RawCall("127.0.0.1", product.ports["edge"], scene.key, body(mouths.ENDLESS, stream=True))
         async with left:
             await left.head()
@@ -238,7 +238,7 @@ async def test_billing_is_away_clients_leave_and_the_edge_goes(scene: Scene) -> 
 async def test_nothing_is_left_anywhere(scene: Scene) -> None:
     """What all of the above, and one request more, left and told; the last, since it ends the product."""
     product = scene.product
-    async with httpx.AsyncClient(base_url=product.url, timeout=60) as http:
+    async with http_client.plain(base_url=product.url, timeout=60) as http:
         assert await scene.send(http, "POST", CHAT, json=body("says-well", stream=True)) == 200
     for name in reversed(NAMES):
         assert await asyncio.to_thread(product.stop, name) == 0, product.tail(name)

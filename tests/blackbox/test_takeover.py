@@ -8,6 +8,7 @@ import pytest
 
 from tests.blackbox.conftest import Customer, customer_of, ready_product
 from tests.blackbox.test_kill import BODY, everything_adds_up
+from tests.harness import http_client
 from tests.harness.load import Load
 from tests.harness.product import Product
 from tests.harness.sse import stream
@@ -100,7 +101,7 @@ async def test_without_streams_an_old_router_ends_at_once(rolling: Product, upst
 
 def kept_connection(customer: Customer) -> httpx.AsyncClient:
     """A client that keeps its one connection for longer than a succession takes."""
-    return httpx.AsyncClient(
+    return http_client.plain(
         base_url=customer.product.url,
         headers={"authorization": f"Bearer {customer.key}"},
         timeout=60,
@@ -128,7 +129,7 @@ class Newcomers:
 
     async def _run(self) -> None:
         headers = {"authorization": f"Bearer {self._customer.key}", "connection": "close"}
-        async with httpx.AsyncClient(base_url=self._customer.product.url, headers=headers, timeout=60) as http:
+        async with http_client.plain(base_url=self._customer.product.url, headers=headers, timeout=60) as http:
             while not self._stop.is_set():
                 try:
                     answer = await http.post(PATH, json=BODY)

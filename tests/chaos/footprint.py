@@ -3,7 +3,7 @@
 import urllib.request
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 import psutil
 from prometheus_client.parser import text_string_to_metric_families
@@ -39,12 +39,13 @@ def _exposition(address: str) -> str:
 
 @dataclass(frozen=True)
 class Footprint:
-    """All of it; equal footprints mean that nothing was left behind."""
+    """All of it."""
 
     open_requests: int
     orphans: int
     unsettled: int
-    in_flight: tuple[int, ...]
+    # On all workers, as the router counts.
+    in_flight: int
     # At the workers: requests whose script has not ended.
     at_work: int
     edge_tasks: int
@@ -55,6 +56,10 @@ class Footprint:
     # Without the connections to workers, of which it may keep idle ones.
     router_files: int
 
+    def is_within(self, before: "Footprint") -> bool:
+        """Nothing is open that was not. Less may be: a connection that was just ending counted in `before`."""
+        return all(now <= then for now, then in zip(astuple(self), astuple(before), strict=True))
+
 
 def measure(product: Product, router_metrics: str, workers: Sequence[NumberedWorker]) -> Footprint:
     """The footprint now. `router_metrics` is where the router offers them; `workers` are all that the product has."""
@@ -64,7 +69,7 @@ def measure(product: Product, router_metrics: str, workers: Sequence[NumberedWor
         open_requests=int(metrics["speedinfer_edge_open_requests"]),
         orphans=int(metrics["speedinfer_edge_orphans"]),
         unsettled=int(metrics["speedinfer_edge_outbox_settlements"]),
-        in_flight=tuple(product.worker(worker.name)["in_flight"] for worker in workers),
+        in_flight=sum(product.worker(worker.name)["in_flight"] for worker in workers),
         at_work=sum(not request.answered.is_set() for worker in workers for request in worker.requests),
         edge_tasks=int(metrics["speedinfer_edge_tasks"]),
         router_tasks=int(metrics_at(router_metrics)["speedinfer_router_tasks"]),

@@ -106,19 +106,26 @@ class Scene:
         return [attempt for worker in self.workers.values() for attempt in worker.attempts]
 
     async def footprint(self) -> Footprint:
-        """What is open now."""
-        return await asyncio.to_thread(self._measure)
-
-    async def leaves_nothing(self, before: Footprint, timeout_s: float = 30.0) -> None:
-        """Wait until the footprint is as it was. AssertionError that says what is left."""
-        seen: list[Footprint] = []
+        """What is open when nothing happens: measured until it is twice the same."""
+        seen = [await asyncio.to_thread(self._measure)]
 
         def same() -> bool:
             seen.append(self._measure())
-            return seen[-1] == before
+            return seen[-1] == seen[-2]
+
+        await until_async(same, "the footprint comes to rest")
+        return seen[-1]
+
+    async def leaves_nothing(self, before: Footprint, timeout_s: float = 30.0) -> None:
+        """Wait until nothing is open that was not before. AssertionError that says what is left."""
+        seen: list[Footprint] = []
+
+        def gone() -> bool:
+            seen.append(self._measure())
+            return seen[-1].is_within(before)
 
         try:
-            await until_async(same, "the footprint is as it was", timeout_s)
+            await until_async(gone, "what was opened is closed", timeout_s)
         except AssertionError:
             raise AssertionError(f"left behind:\n  before {before}\n  now    {seen[-1]}") from None
 

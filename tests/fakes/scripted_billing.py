@@ -40,6 +40,8 @@ class ScriptedBilling(reservation_pb2_grpc.ReservationServiceServicer, access_pb
     models: list[str] = field(default_factory=list)
     key_status: access_pb2.KeyStatus.ValueType = access_pb2.KeyStatus.KEY_STATUS_ACTIVE
     refusal: messages.Refusal | None = None
+    # What a hold by a worker's count is refused with; None: it is held.
+    counted_refusal: messages.Refusal | None = None
     limits: messages.LimitState | None = None
     settle_status: messages.SettleStatus.ValueType = messages.SettleStatus.SETTLE_STATUS_SETTLED
     authorisations: int = 0
@@ -106,8 +108,9 @@ class ScriptedBilling(reservation_pb2_grpc.ReservationServiceServicer, access_pb
             result = messages.ReserveResult(reservation_id=item.reservation_id)
             if self.limits is not None:
                 result.limits.CopyFrom(self.limits)
-            if self.refusal is not None:
-                result.refusal.CopyFrom(self.refusal)
+            refusal = self.counted_refusal if item.HasField("counted_prompt_tokens") else self.refusal
+            if refusal is not None:
+                result.refusal.CopyFrom(refusal)
             else:
                 self.holds[item.reservation_id] = Hold(item)
                 result.reservation.CopyFrom(self._reservation(item.reservation_id))

@@ -10,6 +10,8 @@ from speedinfer.router.v1 import inference_pb2_grpc, registry_pb2, registry_pb2_
 from speedinfer.router.v1.fleet_pb2 import Feature, Fleet, Model, Worker, WorkerStatus
 from speedinfer.router.v1.frame_pb2 import Accepted, Data, End, Failure, FailureReason, Frame, UsageSoFar
 from speedinfer.router.v1.inference_pb2 import (
+    CountTokensRequest,
+    CountTokensResponse,
     GenerateItem,
     GenerateRequest,
     GenerateResponse,
@@ -47,7 +49,12 @@ def failure(reason: FailureReason.ValueType, **fields: Any) -> Frame:
     return Frame(failure=Failure(reason=reason, **fields))
 
 
-def worker(worker_id: str = WORKER, status: WorkerStatus.ValueType = WorkerStatus.WORKER_STATUS_HEALTHY) -> Worker:
+def worker(
+    worker_id: str = WORKER,
+    status: WorkerStatus.ValueType = WorkerStatus.WORKER_STATUS_HEALTHY,
+    *,
+    counts_tokens: bool = False,
+) -> Worker:
     return Worker(
         worker_id=worker_id,
         worker_type="nvidia-gpu",
@@ -57,6 +64,7 @@ def worker(worker_id: str = WORKER, status: WorkerStatus.ValueType = WorkerStatu
         status=status,
         circuit="closed",
         features=ALL_FEATURES,
+        counts_tokens=counts_tokens,
     )
 
 
@@ -66,6 +74,11 @@ class ScriptedRouter(inference_pb2_grpc.InferenceServiceServicer, registry_pb2_g
     def __init__(self) -> None:
         self.script: Script | None = None
         self.items: list[GenerateItem] = []
+        # What CountTokens answers, while `counts` is set; and what it was asked.
+        self.count = CountTokensResponse(prompt_tokens=7, worker_id=WORKER)
+        self.counts = asyncio.Event()
+        self.counts.set()
+        self.asked: list[CountTokensRequest] = []
         self.cancelled = asyncio.Event()
         self.workers = [worker()]
         self.version = 1
@@ -113,6 +126,11 @@ class ScriptedRouter(inference_pb2_grpc.InferenceServiceServicer, registry_pb2_g
         except asyncio.CancelledError:
             self.cancelled.set()
             raise
+
+    async def CountTokens(self, request: CountTokensRequest, _context: grpc.aio.ServicerContext) -> CountTokensResponse:
+        self.asked.append(request)
+        await self.counts.wait()
+        return self.count
 
     async def GetFleet(self, _request: GetFleetRequest, _context: grpc.aio.ServicerContext) -> GetFleetResponse:
         return GetFleetResponse(fleet=self.fleet())

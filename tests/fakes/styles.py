@@ -48,6 +48,8 @@ _TRITON_FIELDS = {
     },
     "completions": _TRITON_SHARED | {"prompt", "suffix", "best_of", "echo"},
 }  # fmt: skip
+# Where servers are asked how many tokens a prompt has: vLLM and SGLang, and those that speak the Messages API.
+COUNTING = ("/tokenize", "/v1/messages/count_tokens")
 # What older builds of trtllm-serve refuse as well.
 OLDER_LACK = frozenset({"user", "parallel_tool_calls", "logit_bias"})
 
@@ -80,6 +82,13 @@ def respond(manner: Manner, models: Collection[str], request: Received) -> Itera
     if not body.get("stream"):
         return [_whole(manner, body, chat, words, reason)]
     return _Stream(manner, body, chat, words, reason).steps()
+
+
+def count(path: str, tokens: int) -> bytes:
+    """The answer on a route of COUNTING."""
+    if path == "/tokenize":
+        return scripts.json_answer({"count": tokens, "max_model_len": 4096, "tokens": list(range(min(tokens, 100)))})
+    return scripts.json_answer({"input_tokens": tokens})
 
 
 def is_ready(style: Style, path: str) -> bytes | None:

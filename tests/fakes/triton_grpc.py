@@ -19,6 +19,7 @@ class FakeTritonGrpc(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ig
     def __init__(self, host: str = "127.0.0.1", port: int = 0, *, tls: bool = False) -> None:
         self.host, self.port, self._tls = host, port, tls
         self.calls = 0
+        self.tells = False
         self.go = asyncio.Event()
         # What the first response of a stream is: an error with this text, or an answer. And how each stream came to its end.
         self.error = ""
@@ -45,9 +46,13 @@ class FakeTritonGrpc(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ig
         """Stop listening and cut every call."""
         await self._server.stop(None)
 
-    async def ServerLive(self, _request: Any, _context: Any) -> Any:
-        """Alive."""
+    async def ServerLive(self, _request: Any, context: Any) -> Any:
+        """Alive; or what it was sent is told, where `tells` is set."""
         self.calls += 1
+        if self.tells:
+            await context.abort(
+                grpc.StatusCode.PERMISSION_DENIED, f"bad credentials {dict(context.invocation_metadata())}"
+            )
         return _pb.ServerLiveResponse(live=True)
 
     async def ModelStreamInfer(self, _requests: Any, _context: Any) -> Any:

@@ -53,6 +53,8 @@ class FakeWorker:
         self.counts = counts
         self.lacks = lacks
         self.owned_by = owned_by
+        # What the counting routes answer; None: there are none. A script for their path goes before it.
+        self.counted: int | None = None
         # Every request but those for /health and /v1/models, in order.
         self.requests: list[Received] = []
         self.connections: set[_Connection] = set()
@@ -130,6 +132,8 @@ class FakeWorker:
             return [scripts.json_answer({"object": "list", "data": data})]
         if request.method != "POST":
             return [scripts.json_answer({"detail": "Not Found"}, 404)]
+        if request.path in styles.COUNTING and self.counted is not None:
+            return [styles.count(request.path, self.counted)]
         script = self.scripts.get(request.model)
         if script is not None:
             return script

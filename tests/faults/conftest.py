@@ -6,6 +6,7 @@ import httpx
 import pytest
 
 from tests.faults.well import WELL
+from tests.harness import http_client
 from tests.harness.reservations import reservations
 from tests.harness.stage import CREDIT, Customer, Stage
 
@@ -33,7 +34,7 @@ def asker(stage: Stage) -> Customer:
 async def http(stage: Stage, asker: Customer) -> AsyncIterator[httpx.AsyncClient]:
     """A client with the asker's key."""
     headers = {"authorization": f"Bearer {asker.key}"}
-    async with httpx.AsyncClient(base_url=stage.product.base_url, headers=headers, timeout=60) as client:
+    async with http_client.plain(base_url=stage.product.base_url, headers=headers, timeout=60) as client:
         yield client
 
 

@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from tests.faults.well import WELL
+from tests.harness import http_client
 from tests.harness.stage import MODEL, Customer, Stage
 
 CHAT = "/chat/completions"
@@ -204,7 +205,7 @@ async def test_good_bodies_of_every_kind_are_served_and_charged(
 ) -> None:
     stage.play(WELL)
     key = {"authorization": f"Bearer {customer.key}"}
-    async with httpx.AsyncClient(base_url=stage.product.base_url, headers=key, timeout=60) as http:
+    async with http_client.plain(base_url=stage.product.base_url, headers=key, timeout=60) as http:
         answer = await http.post(CHAT, content=body, headers=headers)
     assert answer.status_code == 200, answer.text
     assert answer.json()["usage"]["completion_tokens"] == 2

@@ -11,6 +11,7 @@ import pytest
 from tests.fakes import scripts
 from tests.fakes.scenario import Answered, Scenario
 from tests.faults.well import WELL
+from tests.harness import http_client
 from tests.harness.stage import MODEL, Customer, Stage
 
 CHAT = "/chat/completions"
@@ -84,7 +85,7 @@ async def sent(
     """The answer, and what the worker got; the customer has paid for one answer."""
     stage.play(scenario)
     headers = {"authorization": f"Bearer {customer.key}", "content-type": "application/json"}
-    async with httpx.AsyncClient(base_url=stage.product.base_url, headers=headers, timeout=60) as http:
+    async with http_client.plain(base_url=stage.product.base_url, headers=headers, timeout=60) as http:
         answer = await http.post(CHAT, content=body)
     assert answer.status_code == 200, answer.text
     [received] = stage.received()

@@ -12,6 +12,7 @@ import pytest
 from tests.fakes.scenario import Failed, Scenario
 from tests.fakes.scenarios import table
 from tests.fakes.scripts import Hang
+from tests.harness import http_client
 from tests.harness.stage import Customer, Stage
 from tests.harness.until import until_async
 
@@ -137,7 +138,7 @@ ROWS = {
 @pytest.mark.parametrize("name", ROWS)
 async def test_sdks_are_told_whether_and_when_to_try_again(name: str, stage: Stage, customer: Customer) -> None:
     row = ROWS[name]
-    async with httpx.AsyncClient(base_url=stage.product.base_url, timeout=60) as http:
+    async with http_client.plain(base_url=stage.product.base_url, timeout=60) as http:
         answer = await row.provoke(Scene(stage, customer, http))
     error = answer.json()["error"]
     assert answer.status_code == row.status, error

@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from typing import Any
 
-import httpx
 import pytest
 
 from services.common.money import parse_usd
 from tests.fakes import styles
 from tests.fakes.worker import FakeWorker
+from tests.harness import http_client
 from tests.harness.charges import charge_nanos
 from tests.harness.fake_worker import ThreadedWorker
 from tests.harness.sse import Stream, stream
@@ -58,7 +58,7 @@ def served(request: pytest.FixtureRequest, stage: Stage) -> Iterator[styles.Styl
 async def ask(stage: Stage, customer: Customer, style: str, route: str, **more: Any) -> Stream:
     prompt = {"messages": MESSAGES} if route == CHAT else {"prompt": "Say hello."}
     headers = {"authorization": f"Bearer {customer.key}"}
-    async with httpx.AsyncClient(base_url=stage.product.base_url, headers=headers, timeout=60) as http:
+    async with http_client.plain(base_url=stage.product.base_url, headers=headers, timeout=60) as http:
         return await stream(http, f"/{route}", {"model": f"acme/{style}", **prompt, **more})
 
 

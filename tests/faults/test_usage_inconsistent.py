@@ -3,10 +3,10 @@ log, which hold nothing of what was said. The charge itself is asserted with eve
 
 from pathlib import Path
 
-import httpx
 import pytest
 
 from tests.fakes.scenarios import table
+from tests.harness import http_client
 from tests.harness.stage import WORKER_ID, Customer, Stage
 
 METRIC = "speedinfer_router_usage_inconsistent_total"
@@ -45,7 +45,7 @@ async def test_it_is_charged_and_told(name: str, kinds: set[str], stage: Stage, 
 
 async def _told(stage: Stage) -> dict[str, int]:
     """The metric of the one worker, by kind."""
-    async with httpx.AsyncClient() as http:
+    async with http_client.plain() as http:
         text = (await http.get(f"{stage.metrics_url}/metrics")).text
     counts: dict[str, int] = {}
     for line in text.splitlines():

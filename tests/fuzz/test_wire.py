@@ -21,6 +21,7 @@ from tests.fakes import scripts
 from tests.fakes.scenarios import table
 from tests.fakes.scripts import Received, Step
 from tests.fuzz import mutations
+from tests.harness import http_client
 from tests.harness.charges import charge_nanos
 from tests.harness.sse import Stream, stream
 from tests.harness.stage import CACHED_PRICE, COMPLETION_PRICE, MODEL, PROMPT_PRICE, Customer, Stage
@@ -39,7 +40,7 @@ SETTLED_S = 10.0
 async def test_a_worker_that_sends_anything(stage: Stage, customer: Customer) -> None:
     outcomes: dict[str, int] = {}
     headers = {"authorization": f"Bearer {customer.key}"}
-    async with httpx.AsyncClient(base_url=stage.product.base_url, headers=headers, timeout=60) as http:
+    async with http_client.plain(base_url=stage.product.base_url, headers=headers, timeout=60) as http:
         balance = await _balance(http)
         for number in _numbers():
             chance = Random(f"{SEED}:{number}")

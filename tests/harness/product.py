@@ -15,11 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from typer.testing import CliRunner
-
 from services.cli import readiness
-from services.cli.main import app
-from tests.harness import canaries
+from tests.harness import canaries, command_line
 from tests.harness.ports import free_port
 from tests.harness.remains import Remains
 from tests.harness.until import until
@@ -222,11 +219,9 @@ class Product:
         """Run the command with --json in this process, which is much faster; its value. AssertionError unless it exits 0."""
         environment: dict[str, str | None] = {name: None for name in os.environ if name.startswith("SPEEDINFER_")}
         environment |= {name: value for name, value in self.environment.items() if name.startswith("SPEEDINFER_")}
-        done = CliRunner().invoke(app, [*arguments, "--json"], input=stdin, env=environment)
-        if done.exception is not None and not isinstance(done.exception, SystemExit):
-            raise done.exception
-        assert done.exit_code == 0, f"speedinfer {' '.join(arguments)}: {done.stderr}"
-        return json.loads(done.stdout)
+        code, output, errors = command_line.run([*arguments, "--json"], stdin, environment)
+        assert code == 0, f"speedinfer {' '.join(arguments)}: {errors}"
+        return json.loads(output)
 
     def account(self, credit: str = "10") -> str:
         """A new account; its id."""

@@ -10,14 +10,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import httpx
-
 from services.common.money import parse_usd
 from tests.fakes.canary_words import PROMPT
 from tests.fakes.scenario import Answered, Scenario
 from tests.fakes.scenarios import table
 from tests.fakes.scripts import Received
 from tests.fakes.worker import FakeWorker
+from tests.harness import http_client
 from tests.harness.charges import charge_nanos
 from tests.harness.fake_worker import ThreadedWorker
 from tests.harness.product import Product
@@ -30,7 +29,7 @@ CREDIT = "10"
 PROMPT_PRICE, CACHED_PRICE, COMPLETION_PRICE = "0.20", "0.05", "0.60"
 ANSWER_S = 60.0
 # Names that the worker lists besides the table's: for scenarios that are no entries of it.
-OTHERS = ("headers", "once-more", "priced", "surrogates", "retried", "timed")
+OTHERS = ("headers", "once-more", "priced", "surrogates", "retried", "timed", "counted")
 
 
 @dataclass(frozen=True)
@@ -107,7 +106,7 @@ class Stage:
     async def ask(self, customer: Customer, scenario: Scenario, **more: Any) -> Stream:
         """Ask for what the scenario is about, and read the answer to its end."""
         headers = {"authorization": f"Bearer {customer.key}"}
-        async with httpx.AsyncClient(base_url=self.product.base_url, headers=headers, timeout=ANSWER_S) as http:
+        async with http_client.plain(base_url=self.product.base_url, headers=headers, timeout=ANSWER_S) as http:
             return await stream(http, f"/{scenario.route}", self.body(scenario, **more))
 
     @staticmethod

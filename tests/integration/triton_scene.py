@@ -10,6 +10,7 @@ import httpx
 
 from demo.triton_worker import TritonServer
 from services.common.money import parse_usd
+from tests.harness import http_client
 from tests.harness.charges import charge_nanos
 from tests.harness.product import Product
 from tests.harness.reservations import reservations
@@ -53,7 +54,7 @@ class TritonScene:
     def client(self, customer: Customer) -> httpx.AsyncClient:
         """An HTTP client of the edge with the customer's key."""
         headers = {"authorization": f"Bearer {customer.key}"}
-        return httpx.AsyncClient(base_url=self.product.base_url, headers=headers, timeout=60)
+        return http_client.plain(base_url=self.product.base_url, headers=headers, timeout=60)
 
     async def ask(self, customer: Customer, prompt: str, *, whole: bool = False, **body: Any) -> Stream:
         """A completion, streamed unless `whole`."""

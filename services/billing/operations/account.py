@@ -10,6 +10,7 @@ from services.billing.operations.allowance import amount, read_account_limits
 from services.billing.operations.mutation import Mutation, Refused, invalid, not_found
 from services.billing.rules import Rules
 from services.billing.store.port import Names
+from services.common.visible_text import is_name
 
 MAX_NAME_CHARS = 200
 MAX_NOTE_CHARS = 1_000
@@ -31,8 +32,8 @@ class CreateAccount(Mutation):
 
     def perform(self, books: Books) -> Message:
         """See Mutation."""
-        if not self.item.name.strip() or len(self.item.name) > MAX_NAME_CHARS:
-            raise invalid("name", f"a name of 1 to {MAX_NAME_CHARS} characters is expected")
+        if not self.item.name.strip() or len(self.item.name) > MAX_NAME_CHARS or not is_name(self.item.name):
+            raise invalid("name", f"a name of 1 to {MAX_NAME_CHARS} characters that can be seen is expected")
         credit_nanos = amount(self.item.credit, "credit")
         if credit_nanos < 0:
             raise invalid("credit", "credit cannot be negative")

@@ -13,6 +13,7 @@ from services.billing.operations.account import MAX_NAME_CHARS, existing
 from services.billing.operations.allowance import read_limits
 from services.billing.operations.mutation import Mutation, invalid, not_found
 from services.billing.store.port import Names
+from services.common.visible_text import is_name
 
 MAX_GRACE_MS = 90 * 86_400_000
 _KEY_ID = re.compile(r"[0-9A-Za-z_-]{1,64}")
@@ -31,8 +32,8 @@ class CreateKey(Mutation):
     def perform(self, books: Books) -> Message:
         """See Mutation."""
         account = existing(books, self.item.account_id)
-        if len(self.item.name) > MAX_NAME_CHARS:
-            raise invalid("name", f"a name has at most {MAX_NAME_CHARS} characters")
+        if len(self.item.name) > MAX_NAME_CHARS or not is_name(self.item.name):
+            raise invalid("name", f"a name has at most {MAX_NAME_CHARS} characters, all of which can be seen")
         limits = read_limits(self.item.limits)
         _check_new(books, self.item.key_id, self.item.key_sha256, "key_id", "key_sha256")
         key = Key(

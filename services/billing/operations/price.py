@@ -17,6 +17,7 @@ from services.billing.operations.mutation import Mutation, invalid
 from services.billing.price import Bounds, PriceVersion, Tier, check_tiers
 from services.billing.store.port import Names
 from services.billing.usage import MAX_COUNT
+from services.common.visible_text import is_name
 
 # How far a caller's clock may be behind billing's.
 SKEW_MS = 5_000
@@ -35,8 +36,8 @@ class SetPrice(Mutation):
 
     def perform(self, books: Books) -> Message:
         """See Mutation."""
-        if not 1 <= len(self.item.model) <= MAX_MODEL_CHARS:
-            raise invalid("model", f"a model name of 1 to {MAX_MODEL_CHARS} characters is expected")
+        if not 1 <= len(self.item.model) <= MAX_MODEL_CHARS or not is_name(self.item.model):
+            raise invalid("model", f"a model name of 1 to {MAX_MODEL_CHARS} characters that can be seen is expected")
         if self.item.account_id:
             existing(books, self.item.account_id)
         version = PriceVersion(

@@ -86,7 +86,9 @@ class Reserve:
             return self._refuse(pb.REFUSAL_REASON_INVALID, "the model takes no images", field="prompt.images")
         if item.idempotency_key and (bearer := books.bearer(account.account_id, item.idempotency_key)):
             return self._duplicate(*bearer)
-        refused = self._limited(books, key, account, bound) or self._unaffordable(books, key, account, bound.hold_nanos)
+        refused = self._limited(books, key, account, bound) or self._unaffordable(
+            books, key, account, price, bound.hold_nanos
+        )
         return refused or self._hold(books, key, account, price, bound)
 
     def _limited(self, books: Books, key: Key, account: Account, bound: hold.Bound) -> pb.ReserveResult | None:
@@ -106,7 +108,9 @@ class Reserve:
         self._add_limits(result, books, key)
         return result
 
-    def _unaffordable(self, books: Books, key: Key, account: Account, hold_nanos: int) -> pb.ReserveResult | None:
+    def _unaffordable(
+        self, books: Books, key: Key, account: Account, price: PriceVersion, hold_nanos: int
+    ) -> pb.ReserveResult | None:
         if hold_nanos <= account.available_nanos and account.credit_nanos >= 0:
             return None
         if account.credit_nanos >= hold_nanos:
@@ -116,6 +120,7 @@ class Reserve:
             result.refusal.retry_after_ms = IN_FLIGHT_RETRY_MS
         else:
             result = self._refuse(pb.REFUSAL_REASON_INSUFFICIENT_CREDIT, "the account's credit does not suffice")
+            result.refusal.count_may_help = hold.count_may_help(self.item, price, account.credit_nanos)
         result.refusal.hold.CopyFrom(to_money(min(hold_nanos, MAX_NANOS)))
         result.refusal.available.CopyFrom(to_money(account.available_nanos))
         self._add_limits(result, books, key)
@@ -156,7 +161,7 @@ class Reserve:
         lease = books.lease(reservation.reservation_id) if reservation.state is State.HELD else None
         lease_ms = max(lease.until_ms - books.monotonic_ms, 0) if lease else 0
         result = pb.ReserveResult(
-            reservation_id=self.item.reservation_id, reservation=messages.reservation(reservation, lease_ms)
+            reservation_id=self.item.reservation_id, reservation=messages.reservation_fields(reservation, lease_ms)
         )
         if (key := books.key(reservation.key_id)) is not None:
             self._add_limits(result, books, key)
@@ -166,14 +171,14 @@ class Reserve:
         """Of the key's limits and the account's the tighter: the one that the next request would meet."""
         account = books.account(key.account_id)
         assert account is not None, "a key has an account"
-        account.counters.roll(books.now_ms)
         own, common = key.limits, account.limits
+        if not (own.by_the_minute or common.by_the_minute):
+            return
+        account.counters.roll(books.now_ms)
         mine = books.counters(key).minute if own.counted else limits.Window()
         ours = account.counters.minute
         requests = limits.tighter((own.requests_per_minute, mine.requests), (common.requests_per_minute, ours.requests))
         tokens = limits.tighter((own.tokens_per_minute, mine.tokens), (common.tokens_per_minute, ours.tokens))
-        if requests is None and tokens is None:
-            return
         result.limits.CopyFrom(
             pb.LimitState(
                 requests_limit=requests[0] if requests else None,

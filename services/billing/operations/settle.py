@@ -12,7 +12,7 @@ from services.billing.reservation import Effect, Event, Reservation, State, step
 from services.billing.rules import Rules
 from services.billing.store.port import Names
 from services.billing.usage import Counts
-from services.common.money import to_money
+from services.common.money import money_fields
 
 MAX_WORKER_ID_CHARS = 256
 
@@ -114,16 +114,18 @@ class Settle:
         self, books: Books, known: Reservation, status: pb.SettleStatus.ValueType, *, field: str = ""
     ) -> pb.SettleResult:
         """An answer with the reservation as it stands, and the balance: just after its charge, or now if it has none."""
-        result = self._result(status, field=field)
         lease = books.lease(known.reservation_id) if known.state is State.HELD else None
         lease_ms = max(lease.until_ms - books.monotonic_ms, 0) if lease else 0
-        result.reservation.CopyFrom(messages.reservation(known, lease_ms))
         balance_nanos = known.balance_after_nanos
         if balance_nanos is None and known.account_id is not None:
             balance_nanos = _account(books, known).balance_nanos
-        if balance_nanos is not None:
-            result.balance.CopyFrom(to_money(balance_nanos))
-        return result
+        return pb.SettleResult(
+            reservation_id=known.reservation_id,
+            status=status,
+            field=field,
+            reservation=messages.reservation_fields(known, lease_ms),
+            balance=None if balance_nanos is None else money_fields(balance_nanos),
+        )
 
     def _result(self, status: pb.SettleStatus.ValueType, *, field: str = "") -> pb.SettleResult:
         return pb.SettleResult(reservation_id=self.item.reservation_id, status=status, field=field)

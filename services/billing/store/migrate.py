@@ -57,6 +57,19 @@ def migrate(connection: sqlite3.Connection, now_ms: int, place: str) -> None:
         raise
 
 
+def check(connection: sqlite3.Connection, place: str) -> None:
+    """Refuse with a ConfigurationError a database that is not of the newest version; change nothing."""
+    migrations = known(FOLDER)
+    applied = _applied(connection, place)
+    check_known(applied, migrations, place)
+    check_objects(_expected(migrations[: len(applied)]), _objects(connection), len(applied), place)
+    if len(applied) < len(migrations):
+        raise ConfigurationError(
+            f"{place} is of version {len(applied)}, older than this program's {len(migrations)}; billing brings it up when "
+            "it starts, and `ledger restore` when it puts a copy back"
+        )
+
+
 def _apply(connection: sqlite3.Connection, migration: Migration, now_ms: int) -> None:
     for statement in _statements(migration.text):
         connection.execute(statement)

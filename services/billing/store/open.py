@@ -3,10 +3,12 @@
 import contextlib
 import sqlite3
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from services.billing.store.port import Store
+from services.billing.store import sqlite_copy
+from services.billing.store.port import Reader, Store
 from services.billing.store.sqlite import SqliteStore
 from services.common.errors import ConfigurationError
 
@@ -38,6 +40,26 @@ def open_store(url: str, now_ms: Callable[[], int], lock_wait_s: float = 0.0) ->
     return SqliteStore(_file(url), now_ms, lock_wait_s)
 
 
+def open_copy(path: Path) -> AbstractContextManager[Reader]:
+    """A reader of a SQLite file, whatever the settings say. ConfigurationError says what is wrong with it."""
+    return sqlite_copy.reading(path)
+
+
+def backup(url: str, target: Path) -> None:
+    """Copy the ledger to a file while billing may be writing it. ConfigurationError where it is in no file."""
+    _only_a_file(url, "copied with pg_dump")
+    sqlite_copy.backup(_file(url), target)
+
+
+def restore(
+    url: str, copy: Path, now_ms: Callable[[], int], look: Callable[[Reader], None], *, replace: bool
+) -> Path | None:
+    """Put a copy in the ledger's place while billing does not run; answers where the one went that was there.
+    ConfigurationError where the ledger is in no file."""
+    _only_a_file(url, "put back with pg_restore")
+    return sqlite_copy.restore(copy, _file(url), now_ms, look, replace=replace)
+
+
 def _file(url: str) -> Path:
     if url.startswith(SQLITE) and len(url) > len(SQLITE):
         return Path(url.removeprefix(SQLITE))
@@ -45,6 +67,11 @@ def _file(url: str) -> Path:
     raise ConfigurationError(
         f"billing.database: {scheme!r} databases are not known; sqlite:///PATH and postgresql://... are"
     )
+
+
+def _only_a_file(url: str, instead: str) -> None:
+    if _is_postgresql(url):
+        raise ConfigurationError(f"the ledger is in PostgreSQL, where it is {instead}; see docs/guides/postgresql.md")
 
 
 def _is_postgresql(url: str) -> bool:

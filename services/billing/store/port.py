@@ -7,7 +7,7 @@ of it or nothing. Questions about many rows are one call, so that a store over a
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from services.billing.audit import Book
 from services.billing.key import Key
@@ -15,6 +15,7 @@ from services.billing.ledger import Account, Charge, Kind
 from services.billing.limits import Counters
 from services.billing.price import PriceVersion
 from services.billing.reservation import Reservation, State
+from services.billing.seal import Seal, Unsealed
 from services.common.errors import Unavailable
 
 
@@ -71,8 +72,7 @@ class Loaded:
     accounts: dict[str, Account] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class NewTransaction:
+class NewTransaction(NamedTuple):
     """A transaction as it is stored."""
 
     number: int
@@ -84,9 +84,9 @@ class NewTransaction:
     charge: Charge | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class NewEntry:
-    """A leg as it is stored. The house's legs have neither a number within the account nor a balance."""
+    """A leg as it is stored. The house's legs have neither a number within the account nor a balance nor a chain."""
 
     number: int
     transaction: int
@@ -94,6 +94,8 @@ class NewEntry:
     amount_nanos: int
     account_seq: int | None
     balance_after_nanos: int | None
+    # Made last, of all legs of the transaction.
+    chain: bytes | None = None
 
 
 @dataclass(slots=True)
@@ -115,6 +117,7 @@ class Changes:
     entries: list[NewEntry] = field(default_factory=list)
     # Open holds whose renewal the sweeping process must learn of.
     renewed: set[str] = field(default_factory=set)
+    seals: list[Seal] = field(default_factory=list)
 
     def __bool__(self) -> bool:
         return any(getattr(self, name) for name in self.__slots__)
@@ -223,6 +226,12 @@ class Reader(Protocol):
 
     def usage(self, account_id: str, since_ms: int, until_ms: int) -> list[ModelSum]:
         """Charges booked in [since, until) by model, sorted by name."""
+
+    def seals(self, after: int, at_most: int) -> list[Seal]:
+        """Seals with numbers greater than `after`, in order."""
+
+    def unsealed(self, at_most: int) -> Unsealed:
+        """What no seal covers yet, with at most so many accounts, as of one moment."""
 
     def book(self) -> AbstractContextManager[Book]:
         """Everything, as of one moment, for the audit."""

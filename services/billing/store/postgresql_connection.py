@@ -19,6 +19,8 @@ Connection = psycopg.Connection[tuple[Any, ...]]
 Cursor = psycopg.Cursor[tuple[Any, ...]]
 
 MIN_VERSION = 14
+# Held, shared, by whoever draws numbers, until they are committed; alone, by whoever must miss none of them.
+NUMBERS_LOCK = "hashtextextended(quote_ident(current_schema()) || ' numbers', 0)"
 CONNECT_TIMEOUT_S = 5
 UNACKNOWLEDGED_MS = 10_000
 # At both ends: the server finds out, too, that a machine of ours is gone, and gives up what it had locked.

@@ -19,7 +19,7 @@ from services.billing.store import postgresql_write as write
 from services.billing.store import rows
 from services.billing.store.port import Again, Changes, Loaded, Names
 from services.billing.store.postgresql_array import array
-from services.billing.store.postgresql_connection import Connection, run, storable
+from services.billing.store.postgresql_connection import NUMBERS_LOCK, Connection, run, storable
 from services.billing.store.sql_session import PERIODS, SqlSession
 
 # Customers' accounts of what a batch names.
@@ -33,6 +33,7 @@ _NUMBERS = (
     "SELECT (SELECT array_agg(nextval('transaction_number')) FROM generate_series(1, %s)), "
     "(SELECT array_agg(nextval('entry_number')) FROM generate_series(1, %s))"
 )
+_SHARE_NUMBERS = f"SELECT pg_advisory_xact_lock_shared({NUMBERS_LOCK})"
 _IN_EFFECT = """
     SELECT scope.account_id, price.version FROM unnest(?::text[]) AS scope (account_id) CROSS JOIN LATERAL (
         SELECT version FROM price_version
@@ -135,6 +136,8 @@ class PostgresqlSession(SqlSession):
     def save(self, changes: Changes) -> None:
         """See Session."""
         with self._connection.pipeline():
+            if changes.prices:
+                self._connection.execute(_SHARE_NUMBERS)
             for statement, columns in write.statements(changes):
                 self._connection.execute(statement, columns)
 
@@ -185,7 +188,11 @@ class PostgresqlSession(SqlSession):
         """Numbers for as many postings as are named, to be taken from the end. Drawn under the locks, so that within an account
         they rise; what was left of an earlier draw is lower and used up first."""
         postings = max(self._named, 1)
-        transactions, entries = self._all(_NUMBERS.replace("%s", "?"), postings, LEGS * postings)[0]
+        with self._connection.pipeline():
+            # A statement of its own: within one, numbers may be drawn before the lock is had.
+            self._connection.execute(_SHARE_NUMBERS)
+            drawn = self._connection.execute(_NUMBERS, (postings, LEGS * postings))
+        transactions, entries = drawn.fetchall()[0]
         self._transactions = _falling(transactions, self._transactions)
         self._entries = _falling(entries, self._entries)
 

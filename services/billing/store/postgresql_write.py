@@ -6,7 +6,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from services.billing.limits import Counters
-from services.billing.store import rows
+from services.billing.store import rows, sql_seals
 from services.billing.store.port import Changes
 from services.billing.store.postgresql_array import Array, array
 from services.billing.store.sql_session import PERIODS
@@ -19,11 +19,11 @@ _WORDS = (
     "reservation_id, price_version, idempotency_key, worker_id, cause, operation_id, kind, request_id, note, period"
 )
 _TEXT = frozenset(_WORDS.split(", "))
-_BYTES = frozenset(("sha256", "asked", "content", "answer"))
+_BYTES = frozenset(("sha256", "asked", "content", "answer", "chain", "chain_head", "statement", "signature"))
 
 _OPERATION = "operation_id, kind, content, answer, done_at_ms"
 _TRANSACTION = "number, kind, booked_at_ms, request_id, operation_id, note"
-_ENTRY = "number, transaction_number, account_id, amount_nanos, account_seq, balance_after_nanos"
+_ENTRY = "number, transaction_number, account_id, amount_nanos, account_seq, balance_after_nanos, chain"
 _COUNTER = "key_id, period, start_ms, requests, tokens, spend_nanos"
 _CLOSING = (
     "state, closed_at_ms, charge_nanos, prompt_tokens, cached_prompt_tokens, completion_tokens, worker_id, attempts, "
@@ -77,12 +77,21 @@ def statements(changes: Changes) -> Iterator[Statement]:
         "entry",
         _ENTRY,
         (
-            (one.number, one.transaction, one.account_id, one.amount_nanos, one.account_seq, one.balance_after_nanos)
+            (
+                one.number,
+                one.transaction,
+                one.account_id,
+                one.amount_nanos,
+                one.account_seq,
+                one.balance_after_nanos,
+                one.chain,
+            )
             for one in changes.entries
         ),
     )
     charges = (rows.charge_row(one, one.charge) for one in changes.transactions if one.charge)
     yield from _insert("charge", f"transaction_number, booked_at_ms, {rows.CHARGE}", charges)
+    yield from _insert("seal", sql_seals.SEAL, map(sql_seals.row, changes.seals))
 
 
 def _insert(

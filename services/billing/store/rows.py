@@ -18,12 +18,13 @@ Row = Sequence[Any]
 ACCOUNT = (
     "account_id, name, created_at_ms, balance_nanos, held_nanos, open_holds, entries, closed_at_ms, requests_per_minute, "
     "tokens_per_minute, concurrency, models, expires_at_ms, daily_spend_nanos, monthly_spend_nanos, credit_limit_nanos, "
-    "minute_start_ms, minute_requests, minute_tokens, day_start_ms, day_spend_nanos, month_start_ms, month_spend_nanos"
+    "minute_start_ms, minute_requests, minute_tokens, day_start_ms, day_spend_nanos, month_start_ms, month_spend_nanos, "
+    "chain_head"
 )
 # What holds and charges change, and what operators do.
 ACCOUNT_FIGURES = (
     "balance_nanos, held_nanos, open_holds, entries, closed_at_ms, minute_start_ms, minute_requests, minute_tokens, "
-    "day_start_ms, day_spend_nanos, month_start_ms, month_spend_nanos"
+    "day_start_ms, day_spend_nanos, month_start_ms, month_spend_nanos, chain_head"
 )
 ACCOUNT_LIMITS = (
     "requests_per_minute, tokens_per_minute, concurrency, models, expires_at_ms, daily_spend_nanos, monthly_spend_nanos, "
@@ -83,6 +84,7 @@ def account(row: Row) -> Account:
         limits=limits,
         credit_limit_nanos=row[15],
         counters=counters,
+        chain_head=row[23],
     )
 
 
@@ -109,6 +111,7 @@ def account_figures(one: Account) -> Row:
         day.spend_nanos,
         month.start_ms,
         month.spend_nanos,
+        one.chain_head,
     )
 
 

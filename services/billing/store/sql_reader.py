@@ -12,12 +12,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
+from services.billing import chain
 from services.billing.audit import AuditEntry, AuditTransaction, Book
 from services.billing.key import Key
 from services.billing.ledger import Account, Kind
 from services.billing.price import PriceVersion
 from services.billing.reservation import Reservation, State
-from services.billing.store import rows
+from services.billing.seal import Seal, Unsealed
+from services.billing.store import rows, sql_seals
 from services.billing.store.port import EntryRow, ModelSum
 
 _CHARGE = rows.prefixed("charge", rows.CHARGE)
@@ -38,6 +40,14 @@ class SqlReader(ABC):
     @abstractmethod
     def _snapshot(self) -> AbstractContextManager[Stream]:
         """One moment, for as many statements as are wanted."""
+
+    @abstractmethod
+    def _before_sealing(self) -> AbstractContextManager[Stream]:
+        """One moment, before which nothing is missing that is committed later under a lower number."""
+
+    @abstractmethod
+    def _entries_at(self, stream: Stream, places: Sequence[tuple[str, int]]) -> Iterable[Any]:
+        """(account, number within it, balance after it, chain) of entries that exist, by account and number within it."""
 
     def keys(self, key_ids: Sequence[str]) -> dict[str, Key]:
         """See Reader."""
@@ -138,25 +148,35 @@ class SqlReader(ABC):
                     total[place] += figure
         return [ModelSum(model, *total) for model, total in sorted(sums.items())]
 
+    def seals(self, after: int, at_most: int) -> list[Seal]:
+        """See Reader."""
+        return sql_seals.seals(self._all, after, at_most)
+
+    def unsealed(self, at_most: int) -> Unsealed:
+        """See Reader."""
+        with self._before_sealing() if at_most else self._snapshot() as stream:
+            return sql_seals.unsealed(stream, at_most)
+
     @contextmanager
     def book(self) -> Iterator[Book]:
         """See Reader."""
         with self._snapshot() as stream:
             yield Book(
                 accounts=map(rows.account, stream(f"SELECT {rows.ACCOUNT} FROM account WHERE kind = 'customer'")),
-                prices=map(rows.price, stream(f"SELECT {rows.PRICE} FROM price_version")),
+                prices=map(rows.price, stream(f"SELECT {rows.PRICE} FROM price_version ORDER BY number")),
                 transactions=(
-                    AuditTransaction(row[0], Kind(row[1]), row[2], rows.charge(row[3:]))
+                    AuditTransaction(row[0], Kind(row[1]), row[2], row[3], row[4], row[5], rows.charge(row[7:]), row[6])
                     for row in stream(
-                        f"SELECT txn.number, txn.kind, txn.request_id, {_CHARGE} FROM ledger_transaction AS txn "
+                        "SELECT txn.number, txn.kind, txn.booked_at_ms, txn.request_id, txn.operation_id, txn.note, "
+                        f"charge.booked_at_ms, {_CHARGE} FROM ledger_transaction AS txn "
                         "LEFT JOIN charge ON charge.transaction_number = txn.number ORDER BY txn.number"
                     )
                 ),
                 entries=(
                     AuditEntry(*row)
                     for row in stream(
-                        "SELECT number, transaction_number, account_id, amount_nanos, account_seq, balance_after_nanos "
-                        "FROM entry ORDER BY transaction_number, number"
+                        "SELECT number, transaction_number, account_id, amount_nanos, account_seq, balance_after_nanos, "
+                        "chain FROM entry ORDER BY transaction_number, number"
                     )
                 ),
                 reservations=(
@@ -167,6 +187,12 @@ class SqlReader(ABC):
                         "LEFT JOIN ledger_transaction AS txn ON txn.number = charge.transaction_number"
                     )
                 ),
+                chain_start=sql_seals.chain_start(stream),
+                seals=sql_seals.all_seals(stream),
+                chains_at=lambda places: {
+                    (row[0], row[1]): chain.after(row[0], row[1], row[2], row[3])
+                    for row in self._entries_at(stream, places)
+                },
             )
 
 

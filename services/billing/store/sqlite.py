@@ -11,16 +11,17 @@ import fcntl
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from services.billing.key import Key
 from services.billing.limits import Counters
 from services.billing.price import PriceVersion
 from services.billing.reservation import Reservation, State
-from services.billing.store import rows, sqlite_words
+from services.billing.store import rows, sql_seals, sqlite_words
+from services.billing.store.kept import Kept
 from services.billing.store.migrate import migrate
 from services.billing.store.port import Changes, Loaded, Names, StoreError
 from services.billing.store.sql_session import PERIODS, SqlSession
@@ -31,6 +32,7 @@ BUSY_TIMEOUT_MS = 5_000
 LOOK_FOR_LOCK_EVERY_S = 0.005
 # The first with STRICT tables and JSON functions always built in.
 MIN_SQLITE = (3, 38, 0)
+T = TypeVar("T")
 
 
 class SqliteStore:
@@ -43,9 +45,12 @@ class SqliteStore:
             raise ConfigurationError(f"SQLite {sqlite3.sqlite_version} is too old; 3.38 or later is needed")
         self._path = path
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._lock = _lock(path, lock_wait_s)
+        self._lock = lock(path, lock_wait_s)
         # Price versions never change, so what was read once holds.
         self._prices: dict[str, PriceVersion] = {}
+        self._kept = Kept()
+        # What the log holds may never have reached the disk.
+        self._unsure = True
         try:
             self._connection = connect(path)
             try:
@@ -68,10 +73,15 @@ class SqliteStore:
     def session(self) -> Iterator["SqliteSession"]:
         """See Store."""
         try:
+            if self._unsure:
+                self._empty_log()
             self._connection.execute("BEGIN IMMEDIATE")
-            yield SqliteSession(self._connection, self._prices)
+            session = SqliteSession(self._connection, self._prices, self._kept)
+            yield session
             self._connection.execute("COMMIT")
+            session.stored()
         except BaseException as error:
+            self._kept.forget()
             with suppress(sqlite3.Error):
                 self._connection.execute("ROLLBACK")
             if isinstance(error, sqlite3.Error) and not isinstance(error, sqlite3.IntegrityError):
@@ -79,13 +89,27 @@ class SqliteStore:
             raise
 
     def reconnect(self) -> None:
-        """See Store."""
-        with suppress(sqlite3.Error):
-            self._connection.close()
+        """See Store. The old connection is closed last: while one is open, SQLite knows that a commit failed; a first one reads
+        the log anew, and would find there what nobody was told of."""
         try:
-            self._connection = connect(self._path)
+            connection = connect(self._path)
         except (sqlite3.Error, ConfigurationError) as error:
             raise StoreError(f"billing's database cannot be opened: {error}") from error
+        with suppress(sqlite3.Error):
+            self._connection.close()
+        self._connection, self._unsure = connection, True
+        self._kept.forget()
+
+    def _empty_log(self) -> None:
+        """Write what the log holds into the database, and that to disk. A process that ended between writing and fsync leaves
+        commits in the log that no loss of power would leave; a repeated call is answered from them without another commit, so
+        they must be on disk first. A reader that is in the way has kept the log known; it is not waited for."""
+        self._connection.execute("PRAGMA busy_timeout = 0")
+        self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        self._connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
+        # A commit of nothing begins a new log; only then is the old one void, should it come back.
+        self._connection.execute("UPDATE migration SET number = number WHERE number = 1")
+        self._unsure = False
 
     def open_holds(self) -> Iterable[tuple[str, int, int]]:
         """See Store."""
@@ -129,7 +153,7 @@ def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
     return connection
 
 
-def _lock(path: Path, wait_s: float) -> int:
+def lock(path: Path, wait_s: float) -> int:
     """The right to write. A predecessor that has it is waited for by looking, since a lock that is waited for in the kernel
     has no deadline."""
     descriptor = os.open(path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT, 0o600)
@@ -149,24 +173,28 @@ def _lock(path: Path, wait_s: float) -> int:
 class SqliteSession(SqlSession):
     """See Session. BEGIN IMMEDIATE has locked the whole database, accounts included."""
 
-    def __init__(self, connection: sqlite3.Connection, prices: dict[str, PriceVersion]) -> None:
+    def __init__(self, connection: sqlite3.Connection, prices: dict[str, PriceVersion], kept: Kept) -> None:
         super().__init__(prices)
         self._connection = connection
+        self._kept = kept
+        self._loaded = Loaded()
+        self._changes = Changes()
         self._transaction = self._highest("ledger_transaction")
         self._entry = self._highest("entry")
 
     def load(self, names: Names) -> Loaded:
         """See Session."""
-        reservations = self._by_id(
-            "reservation", "reservation_id", rows.RESERVATION, names.reservations, rows.reservation
-        )
-        key_ids = names.keys | {one.key_id for one in reservations.values()}
-        keys = self._by_id("api_key", "key_id", rows.KEY, key_ids, rows.key)
+        kept = self._kept
+        reservations, unknown = _known(kept.holds, names.reservations)
+        reservations |= self._by_id("reservation", "reservation_id", rows.RESERVATION, unknown, rows.reservation)
+        keys, unknown = _known(kept.keys, names.keys | {one.key_id for one in reservations.values()})
+        keys |= self._by_id("api_key", "key_id", rows.KEY, unknown, rows.key)
         account_ids = names.accounts | {key.account_id for key in keys.values()}
         account_ids |= {one.account_id for one in reservations.values() if one.account_id is not None}
-        accounts = self._by_id(
-            "account", "account_id", rows.ACCOUNT, account_ids, rows.account, "AND kind = 'customer'"
-        )
+        accounts, unknown = _known(kept.accounts, account_ids)
+        accounts |= self._by_id("account", "account_id", rows.ACCOUNT, unknown, rows.account, "AND kind = 'customer'")
+        self._loaded.accounts |= accounts
+        self._loaded.keys |= keys
         return Loaded(reservations, self._operations(names.operations), keys, accounts)
 
     def renewals(self, reservation_ids: Iterable[str]) -> dict[str, int]:
@@ -185,6 +213,7 @@ class SqliteSession(SqlSession):
 
     def save(self, changes: Changes) -> None:
         """See Session."""
+        self._changes = changes
         many = self._connection.executemany
         many(
             _insert("account", rows.ACCOUNT, "kind"),
@@ -213,7 +242,7 @@ class SqliteSession(SqlSession):
             ],
         )
         many(
-            "INSERT INTO entry VALUES (?, ?, ?, ?, ?, ?)",
+            "INSERT INTO entry VALUES (?, ?, ?, ?, ?, ?, ?)",
             [
                 (
                     one.number,
@@ -222,17 +251,41 @@ class SqliteSession(SqlSession):
                     one.amount_nanos,
                     one.account_seq,
                     one.balance_after_nanos,
+                    one.chain,
                 )
                 for one in changes.entries
             ],
         )
         many(_INSERT_CHARGE, [rows.charge_row(one, one.charge) for one in changes.transactions if one.charge])
+        many(_insert("seal", sql_seals.SEAL), [sql_seals.row(one) for one in changes.seals])
+
+    def stored(self) -> None:
+        """The session has ended well: what it read and wrote is known now."""
+        self._kept.stored(self._loaded, self._changes)
 
     def _all(self, statement: str, *values: Any) -> list[Any]:
         return sqlite_words.run(self._connection, statement, values)
 
+    def _price_of(self, model: str, account_id: str, at_ms: int) -> PriceVersion | None:
+        scope = (model, account_id)
+        if scope not in self._kept.prices:
+            found = self._all(
+                f"SELECT {rows.PRICE} FROM price_version WHERE model = ? AND account_id = ? "
+                "ORDER BY effective_from_ms, number",
+                *scope,
+            )
+            self._kept.keep_prices(scope, [rows.price(row) for row in found])
+        applies = [one for one in self._kept.prices[scope] if one.effective_from_ms <= at_ms]
+        return applies[-1] if applies else None
+
     def _highest(self, table: str) -> int:
         return int(self._all(f"SELECT max(number) FROM {table}")[0][0] or 0)
+
+
+def _known(kept: Mapping[str, T], wanted: Iterable[str]) -> tuple[dict[str, T], set[str]]:
+    """Those of the wanted that are kept, and the names of the others."""
+    found = {name: kept[name] for name in wanted if name in kept}
+    return found, {name for name in wanted if name not in found}
 
 
 def _insert(table: str, columns: str, *more: str) -> str:

@@ -1,8 +1,9 @@
 """Reading from the SQLite store beside its writer, in snapshots that WAL gives. Only `store/sqlite.py` imports it."""
 
+import json
 import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from services.billing.store import sqlite_words
@@ -29,3 +30,15 @@ class SqliteReader(SqlReader):
             yield lambda statement, *values: self._connection.cursor().execute(statement, values)
         finally:
             self._connection.execute("ROLLBACK")
+
+    def _before_sealing(self) -> AbstractContextManager[Stream]:
+        # One process writes one number after another, so that they are in the order of commits.
+        return self._snapshot()
+
+    def _entries_at(self, stream: Stream, places: Sequence[tuple[str, int]]) -> Iterable[Any]:
+        # Driven by the places: one search of the index for each.
+        statement = (
+            "SELECT entry.account_id, entry.account_seq, entry.balance_after_nanos, entry.chain FROM json_each(?) AS place "
+            "CROSS JOIN entry ON entry.account_id = place.value ->> 0 AND entry.account_seq = place.value ->> 1"
+        )
+        return stream(statement, json.dumps(list(places)))

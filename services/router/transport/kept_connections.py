@@ -45,11 +45,8 @@ class _Protocol(ResponseHandler):
 
     _began = False
 
-    def rest(self) -> None:
-        """It is kept for the next request, for which nothing has begun: not even while that is being written."""
-        self._began = False
-
     def set_response_params(self, **params: Any) -> None:
+        # aiohttp does this before it writes a request.
         self._began = False
         super().set_response_params(**params)
 
@@ -68,19 +65,10 @@ class _Protocol(ResponseHandler):
         super().set_exception(exc, *cause)
 
 
-class _Connector(aiohttp.TCPConnector):
-    """Lets a connection know that it is kept."""
-
-    def _release(self, key: Any, protocol: ResponseHandler, *, should_close: bool = False) -> None:
-        if isinstance(protocol, _Protocol):
-            protocol.rest()
-        super()._release(key, protocol, should_close=should_close)
-
-
 def connector(networks: Networks, *, fresh: bool) -> aiohttp.TCPConnector:
     """Connections of one worker; with `fresh`, none that is used twice. What bounds their number is the number of requests,
     which their callers bound."""
-    made = _Connector(
+    made = aiohttp.TCPConnector(
         limit=0,
         resolver=GuardedResolver(networks),
         ttl_dns_cache=RESOLVED_FOR_S,

@@ -111,6 +111,8 @@ class Check:
         self._models = models
         self._runtime = runtime
         self._generate = generate
+        # The prompts that were tried, each with the tokens that were reported of it.
+        self.prompts: list[tuple[Dispatch, int]] = []
 
     async def probe(self) -> Finding:
         """Up and ready?"""
@@ -129,7 +131,8 @@ class Check:
             names = self._map(listed)
             learned = Learned.before_check(self._config, self._llama_cpp(listed))
             learned = Learned(learned.features, learned.stream_options, names)
-            findings = [f"models: {', '.join(listed)[:1000]}", f"health route: {'yes' if has_health else 'no'}"]
+            shown = ", ".join(list(listed)[:MAX_LISTED_MODELS])
+            findings = [f"models: {shown}", f"health route: {'yes' if has_health else 'no'}"]
             warnings = [
                 f"model_map names {name!r}, which is not in supported_models"
                 for name in self._config.model_map
@@ -290,4 +293,6 @@ class Check:
         if isinstance(verdict, Incomplete) and verdict.reason != FAILURE_REASON_USAGE_MISSING:
             return _Outcome(False, failure=WorkerFailure(verdict.reason, verdict.message, detail="incomplete answer"))
         usage = not isinstance(verdict, Incomplete)
+        if not isinstance(verdict, Incomplete) and verdict.usage.prompt is not None:
+            self.prompts.append((dispatch, verdict.usage.prompt))
         return _Outcome(True, usage, usage and counts_in_stream and option == "continuous", llama_cpp)

@@ -63,8 +63,8 @@ class Connection:
             yield response
 
     @asynccontextmanager
-    async def post(self, path: str, body: bytes, dispatch: Dispatch) -> AsyncIterator[aiohttp.ClientResponse]:
-        """One request of the API. Leaving the block before the answer is read to its end closes the connection."""
+    async def post(self, url: str, body: bytes, dispatch: Dispatch) -> AsyncIterator[aiohttp.ClientResponse]:
+        """One request. Leaving the block before the answer is read to its end closes the connection."""
         headers = {
             "Content-Type": "application/json",
             "Accept": "text/event-stream" if dispatch.stream else "application/json",
@@ -74,7 +74,7 @@ class Connection:
             headers["traceparent"] = dispatch.traceparent
             if _TRACESTATE.fullmatch(dispatch.tracestate):
                 headers["tracestate"] = dispatch.tracestate
-        async with self._send("POST", f"{self.api}{path}", body, headers, fresh=dispatch.fresh_connection) as response:
+        async with self._send("POST", url, body, headers, fresh=dispatch.fresh_connection) as response:
             yield response
 
     async def close(self) -> None:

@@ -18,6 +18,7 @@ from speedinfer.router.v1.frame_pb2 import (
 
 from services.common.json_members import NotJson, parse, unmarked
 from services.router.safe_text import PLAIN, SafeText
+from services.router.transport.context_length import is_too_long
 from services.router.transport.openai_error_shape import is_error
 from services.router.transport.port import CONTEXT_LENGTH, WorkerFailure
 
@@ -27,15 +28,6 @@ MAX_RETRY_AFTER_MS = 60_000
 _DEEPEST = 5
 _PASS_THROUGH = frozenset({400, 413, 422})
 _BACK_PRESSURE = frozenset({408, 429, 503})
-
-# Not whatever is too long: a second try without the bound is for what does not fit beside the prompt.
-_CONTEXT = re.compile(
-    r"context (length|size|window)|maximum context"
-    r"|\b(prompt|input|sequence|total|tokens?) (length|count)\b.{0,80}\bexceed"
-    r"|\bexceed.{0,60}\b(context|max_model_len|max_seq_len)"
-    r"|\b(prompt|input|request)\b.{0,40}\btokens?\b.{0,60}\b(exceed|longer than|too long)",
-    re.IGNORECASE | re.DOTALL,
-)
 
 
 def from_status(status: int, body: bytes, retry_after: str | None = None, safe: SafeText = PLAIN) -> WorkerFailure:
@@ -83,7 +75,7 @@ def not_honoured(name: str, runtime: str) -> WorkerFailure:
 def _failure(status: int, value: Any, retry_after: str | None, safe: SafeText) -> WorkerFailure:
     if status in _PASS_THROUGH or status == 501:
         message, param, code = _reason(value, safe)
-        if not code and _CONTEXT.search(message):
+        if not code and is_too_long(message):
             code = CONTEXT_LENGTH
         return WorkerFailure(
             FAILURE_REASON_REJECTED,

@@ -3,7 +3,9 @@
 What is said on the wire is decided by the pure modules beside it; here it is sent and read.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import replace
 
 import aiohttp
 from speedinfer.common.v1.operation_pb2 import (
@@ -18,7 +20,7 @@ from speedinfer.router.v1.frame_pb2 import FAILURE_REASON_INVALID_RESPONSE
 from services.common.settings import RouterLimits
 from services.router.networks import EVERYWHERE, Networks
 from services.router.safe_text import SafeText
-from services.router.transport import openai_body, openai_errors, openai_fields, openai_frames
+from services.router.transport import openai_body, openai_count, openai_errors, openai_fields, openai_frames
 from services.router.transport.openai_check import Check, Learned
 from services.router.transport.openai_config import OpenAiConfig
 from services.router.transport.openai_connection import Connection, read_bounded, read_error
@@ -30,6 +32,12 @@ PATHS: dict[Operation.ValueType, str] = {
     OPERATION_COMPLETION: "/completions",
     OPERATION_EMBEDDING: "/embeddings",
 }
+# Of a prompt that is to be counted: there is a bound on the work that a request may cause which nobody pays for.
+MAX_COUNTED_BYTES = 4 * 1024 * 1024
+# How long the check waits for one.
+COUNT_CHECK_S = 2.0
+# The answer to it: most list all tokens.
+MAX_COUNT_ANSWER_BYTES = 4 * 1024 * 1024
 _ACTIVITY = Activity()
 _DONE = Done()
 _STREAM_TYPES = frozenset({"text/event-stream", "text/plain", "application/octet-stream"})
@@ -55,6 +63,8 @@ class OpenAiTransport:
         self._connection = Connection(endpoint, config, networks)
         self._safe = SafeText(self._connection.secrets)
         self._learned = Learned.before_check(config, runtime)
+        # Why the last check would not have the worker asked to count; empty if nothing speaks against it.
+        self._miscounts = ""
 
     @property
     def end_wait_s(self) -> float:
@@ -70,9 +80,30 @@ class OpenAiTransport:
         """See port.Transport."""
         check = Check(self._connection, self._config, self._models, self._runtime, self._try)
         finding, learned = await check.run()
-        if learned is not None:
-            self._learned = learned
-        return finding
+        if learned is None:
+            return finding
+        self._learned = learned
+        return replace(finding, warnings=(*finding.warnings, *await self._compare_counts(check.prompts)))
+
+    async def _compare_counts(self, prompts: Sequence[tuple[Dispatch, int]]) -> list[str]:
+        """Whether the worker counts what it reports. One that does not serves, and is not asked; the warning says why."""
+        self._miscounts = ""
+        if self._config.count_tokens == "none":
+            return []
+        for dispatch, reported in prompts:
+            try:
+                async with asyncio.timeout(COUNT_CHECK_S):
+                    count = await self.count(dispatch)
+            except (WorkerFailure, TimeoutError) as error:
+                why = error.detail or error.message if isinstance(error, WorkerFailure) else "no answer in time"
+                self._miscounts = f"count_tokens: not used, since the worker does not count ({why})"
+                break
+            if count is not None and count < reported:
+                self._miscounts = (
+                    f"count_tokens: not used, since {count} tokens are counted where {reported} are reported"
+                )
+                break
+        return [self._miscounts] if self._miscounts else []
 
     async def probe(self) -> Finding:
         """See port.Transport."""
@@ -81,6 +112,40 @@ class OpenAiTransport:
     def generate(self, dispatch: Dispatch) -> AsyncIterator[Event]:
         """See port.Transport."""
         return self._generate(dispatch, self._learned.model(dispatch.model), self._learned.stream_options)
+
+    @property
+    def counts_tokens(self) -> bool:
+        """As the registration says, unless the check showed otherwise."""
+        return self._config.count_tokens != "none" and not self._miscounts
+
+    async def count(self, dispatch: Dispatch) -> int | None:
+        """See port.Transport."""
+        dialect = self._config.count_tokens
+        if sum(len(value) for _, value in dispatch.members) > MAX_COUNTED_BYTES:
+            return None
+        members, _ = openai_fields.choose(
+            dispatch.operation, dispatch.members, self._runtime, self._config.forward_unknown_fields
+        )
+        body = openai_count.body(dialect, dispatch.operation, members, self._learned.model(dispatch.model))
+        if body is None:
+            return None
+        try:
+            return await self._ask_count(body, dispatch)
+        except WorkerFailure as failure:
+            if not failure.stale_connection:
+                raise
+            return await self._ask_count(body, replace(dispatch, fresh_connection=True))
+
+    async def _ask_count(self, body: bytes, dispatch: Dispatch) -> int:
+        dialect = self._config.count_tokens
+        url = self._connection.root + (self._config.count_tokens_path or openai_count.PATHS[dialect])
+        async with self._connection.post(url, body, dispatch) as response:
+            if response.status != 200:
+                raise openai_frames.invalid(f"status {response.status} for a count")
+            found = openai_count.read(dialect, await read_bounded(response, MAX_COUNT_ANSWER_BYTES))
+        if found is None:
+            raise openai_frames.invalid("an answer without a count")
+        return found
 
     def _try(self, dispatch: Dispatch, model: str, stream_options: str) -> AsyncIterator[Event]:
         return self._generate(dispatch, model, stream_options)
@@ -94,7 +159,8 @@ class OpenAiTransport:
             dispatch.operation, dispatch.members, self._runtime, self._config.forward_unknown_fields
         )
         body = openai_body.build(dispatch, members, model, self._config.max_tokens_field, stream_options)
-        async with self._connection.post(PATHS[dispatch.operation], body, dispatch) as response:
+        url = f"{self._connection.api}{PATHS[dispatch.operation]}"
+        async with self._connection.post(url, body, dispatch) as response:
             if response.status != 200:
                 retry_after = response.headers.get("Retry-After")
                 raise openai_errors.from_status(response.status, await read_error(response), retry_after, self._safe)

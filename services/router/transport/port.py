@@ -37,6 +37,10 @@ class TransportConfig(BaseModel):
     max_concurrency: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     weight: Annotated[float, Field(gt=0)] = 1.0
 
+    def header_refusal(self, name: str, value: str) -> str:
+        """Why a header that HTTP can hold cannot be sent to this worker; empty if it can. Never repeats the value."""
+        return ""
+
 
 @dataclass(frozen=True, slots=True)
 class Dispatch:
@@ -211,6 +215,14 @@ class Transport(Protocol):
 
     async def probe(self) -> Finding:
         """The cheap look: is it up and ready? Never raises for what a worker does."""
+
+    @property
+    def counts_tokens(self) -> bool:
+        """Whether the worker can be asked how many tokens a prompt has."""
+
+    async def count(self, dispatch: Dispatch) -> int | None:
+        """How many tokens the worker makes of the prompt of a request that is not sent; None if it cannot be asked about such a
+        one. WorkerFailure if its answer is no count. Says nothing of the worker's health."""
 
     def generate(self, dispatch: Dispatch) -> AsyncIterator[Event]:
         """Send one request and yield its answer. Raises WorkerFailure. Closing the iterator drops the worker's work:

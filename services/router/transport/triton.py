@@ -63,6 +63,15 @@ class TritonTransport:
         """Chats and completions of one choice; nothing else fits into the tensors."""
         return FEATURES
 
+    @property
+    def counts_tokens(self) -> bool:
+        """Triton has no such question."""
+        return False
+
+    async def count(self, dispatch: Dispatch) -> int | None:
+        """See port.Transport."""
+        return None
+
     async def check(self) -> Finding:
         """See port.Transport. What it learns replaces what an earlier check learned: a server that comes back may have
         another model loaded."""

@@ -15,6 +15,9 @@ from services.router.transport.port import TransportConfig
 SUFFIX = "_input_name"
 _PARAMETER = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _GRPC_ENDPOINT = re.compile(r"(?:(?:grpcs?|https?)://)?(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}/?")
+# What ends in `-bin` is base64 to gRPC, and what begins with `grpc-` is its own.
+_METADATA_NAME = re.compile(r"(?!grpc-)(?!.*-bin$)[0-9a-z_.-]+")
+_METADATA_VALUE = re.compile(r"[\x20-\x7e]*")
 
 # Client fields that change accounting, name a template or reach into the worker, and what the gateway itself fills: no
 # tensor may be named for them.
@@ -92,6 +95,16 @@ class TritonConfig(TransportConfig):
         if value is not None and not _GRPC_ENDPOINT.fullmatch(value):
             raise ValueError("it must be host:port, with grpc:// or grpcs:// before it or nothing")
         return value
+
+    def header_refusal(self, name: str, value: str) -> str:
+        """See TransportConfig. gRPC's metadata has fewer names and values than HTTP has."""
+        if self.protocol == "http":
+            return ""
+        if not _METADATA_NAME.fullmatch(name.lower()):
+            return f"{name!r} cannot be sent over gRPC; set another name, or 'protocol' to 'http'"
+        if not _METADATA_VALUE.fullmatch(value):
+            return f"the value of {name!r} cannot be sent over gRPC, which takes visible ASCII and spaces"
+        return ""
 
     def worker_model(self, public_name: str) -> str:
         """Triton's name of the model that serves a public one."""

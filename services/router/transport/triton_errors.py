@@ -10,6 +10,7 @@ from typing import TypedDict
 from speedinfer.router.v1 import frame_pb2
 
 from services.router.safe_text import PLAIN, SafeText
+from services.router.transport.context_length import is_too_long
 from services.router.transport.port import CONTEXT_LENGTH, WorkerFailure
 
 MAX_TEXT = 500
@@ -47,12 +48,6 @@ _ABOUT_TENSORS = re.compile(
     r"|does ?n[o']t support models with decoupled|decoupled (mode|transaction)|byte size .* doesn't match",
     re.IGNORECASE,
 )
-_TOO_LONG = re.compile(
-    r"(prompt|input|sequence|context|total|tokens?)\b.{0,80}\b(exceeds?|exceeded|larger than|greater than|longer than)\b"
-    r".{0,80}\b(max\w*|context|limit|length)"
-    r"|maximum (context|input|sequence|prompt) length",
-    re.IGNORECASE | re.DOTALL,
-)
 _QUEUE = re.compile(
     r"exceeds? maximum queue size|\bqueue\b.{0,20}\bfull\b|request timeout expired|too many requests", re.IGNORECASE
 )
@@ -79,7 +74,7 @@ def refused(code: str, text: str, safe: SafeText = PLAIN) -> WorkerFailure:
     """What the server, or the model in it, said. `code` is a gRPC status name, empty where only a text came."""
     words = clean(text, safe)
     own: _Own = {"detail": code or "error without a code", "said": words}
-    if _TOO_LONG.search(words) and code in ("", "INVALID_ARGUMENT", "INTERNAL", "OUT_OF_RANGE"):
+    if is_too_long(words) and code in ("", "INVALID_ARGUMENT", "INTERNAL", "OUT_OF_RANGE"):
         return rejected(words, code=CONTEXT_LENGTH, **own)
     full = not code and bool(_QUEUE.search(words))
     theirs = code in ("INVALID_ARGUMENT", "OUT_OF_RANGE") or (

@@ -107,7 +107,8 @@ class TritonGrpc:
                     _pb.ServerLiveRequest(), timeout=timeout_s, metadata=self._headers, wait_for_ready=True
                 )
         except grpc.aio.AioRpcError as error:
-            return f"{_CODE_NAMES[error.code()]}: {error.details()}"
+            # It may repeat what it was sent, which has the registration's secrets.
+            return f"{_CODE_NAMES[error.code()]}: {self._safe(error.details() or '')}"
         except TimeoutError:
             return "the name is not resolved in time"
         except OSError as error:
@@ -170,7 +171,9 @@ class TritonGrpc:
             raise
         finally:
             if over:
-                self._endings.spawn(_see_off(call), "see-off-triton")
+                ending = self._endings.spawn(_see_off(call), "see-off-triton")
+                # Not in the coroutine, which never begins where it is cancelled first.
+                ending.add_done_callback(lambda _: call.cancel())
             else:
                 call.cancel()
 
@@ -228,8 +231,6 @@ async def _see_off(call: Any) -> None:
                 pass
     except (TimeoutError, grpc.aio.AioRpcError, asyncio.InvalidStateError):
         pass
-    finally:
-        call.cancel()
 
 
 def _request(plan: TensorPlan, inputs: Sequence[InputTensor], dispatch: Dispatch) -> Any:

@@ -151,7 +151,9 @@ class TritonHttp:
 
     def see_off(self, response: aiohttp.ClientResponse) -> None:
         """Let the server end a stream that has said its last: a close that meets the end has killed servers."""
-        self._endings.spawn(_read_off(response), "see-off-triton")
+        ending = self._endings.spawn(_read_off(response), "see-off-triton")
+        # Not in the coroutine, which never begins where it is cancelled first.
+        ending.add_done_callback(lambda _: response.close())
 
     async def close(self) -> None:
         """Close the connections."""
@@ -287,8 +289,6 @@ async def _read_off(response: aiohttp.ClientResponse) -> None:
                 pass
     except (TimeoutError, aiohttp.ClientError, OSError):
         pass
-    finally:
-        response.close()
 
 
 def _ends_by_itself(response: aiohttp.ClientResponse) -> bool:

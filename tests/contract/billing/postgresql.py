@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 RELOAD_S = 10.0
-TABLES = "renewal, charge, entry, ledger_transaction, operation, reservation, price_version, key_counter, api_key"
+TABLES = "seal, renewal, charge, entry, ledger_transaction, operation, reservation, price_version, key_counter, api_key"
 
 
 class Server:

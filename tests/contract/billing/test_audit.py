@@ -1,31 +1,21 @@
 """`VerifyLedger` names the row that somebody changed behind billing's back."""
 
-import sqlite3
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.contract.billing import sealed_ledger
 from tests.contract.billing.postgresql import Server
 from tests.contract.billing.service import Client, Service
 
 
-@contextmanager
-def behind_its_back(database: str) -> Iterator[Any]:
-    """A connection of somebody who may write the database: triggers are taken away and put back."""
+def behind_its_back(database: str) -> AbstractContextManager[Any]:
+    """A connection of somebody who may write the database, past its triggers."""
     if database.startswith("postgresql:"):
-        with Server(database).behind_its_back() as connection:
-            yield connection
-        return
-    path = database.removeprefix("sqlite:///")
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        triggers = connection.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'").fetchall()
-        for name, _ in triggers:
-            connection.execute(f"DROP TRIGGER {name}")
-        yield connection
-        for _, sql in triggers:
-            connection.execute(sql)
+        return Server(database).behind_its_back()
+    return sealed_ledger.behind_its_back(Path(database.removeprefix("sqlite:///")))
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import grpc
 import pytest
 from speedinfer.billing.v1 import reservation_pb2 as pb
 
+from tests.contract.billing import sealed_ledger
 from tests.contract.billing.acknowledged import Acknowledged, assert_kept, load
 from tests.contract.billing.service import Client, Process, Service, status_of
 
@@ -70,6 +71,18 @@ async def test_a_full_disk_acknowledges_nothing_and_recovers(service: Service, c
     assert await service.pass_time(59) == 0
     assert await client.balance(account) == (10 * USD, 2 * USD)
     assert (await client.verify()).ok
+
+
+async def test_a_seal_that_finds_no_room_is_made_later(service: Service, client: Client) -> None:
+    account = await client.open_account("10")
+    with full_disk():
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await sealed_ledger.seal(client)
+        assert status_of(caught.value) == "UNAVAILABLE"
+    await client.credit(account, "1")
+    assert await sealed_ledger.seal(client) == [1]
+    verdict = await client.verify()
+    assert (verdict.ok, verdict.seals) == (True, 1)
 
 
 async def test_a_full_queue_refuses_before_it_looks(database: str, tmp_path: Path) -> None:

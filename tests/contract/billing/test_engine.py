@@ -38,6 +38,20 @@ class Open:
         return UInt32Value(value=int(found))
 
 
+@dataclass(frozen=True)
+class Trust(Open):
+    """Lets an account owe one nano-USD more; answers how much that is now."""
+
+    def apply(self, books: Books) -> UInt32Value:
+        account = books.account(self.account_id)
+        assert account is not None
+        account.credit_limit_nanos += 1
+        books.limit_account(account)
+        if self.bug:
+            raise ZeroDivisionError
+        return UInt32Value(value=account.credit_limit_nanos)
+
+
 @pytest.fixture
 async def engine(database: str) -> AsyncIterator[Engine]:
     clock = MovedClock()
@@ -67,6 +81,14 @@ async def test_a_bug_costs_its_own_call_alone(engine: Engine) -> None:
     assert await outcome(engine, Open("a"), Open("b"), Open("c")) == [1, 0, 1]
 
 
+async def test_what_a_bug_undid_is_undone_in_what_the_writer_remembers_too(engine: Engine) -> None:
+    await outcome(engine, Open("a"), Open("b"))
+    assert await outcome(engine, Trust("a"), Trust("b")) == [1, 1]
+    outcomes = await asyncio.gather(outcome(engine, Trust("a")), outcome(engine, Trust("b", bug=True)))
+    assert outcomes == [[2], "INTERNAL"]
+    assert await outcome(engine, Trust("a"), Trust("b")) == [3, 2]
+
+
 async def test_nothing_is_taken_after_the_end(database: str) -> None:
     clock = MovedClock()
     store = open_store(database, clock.wall_ms)
@@ -92,4 +114,8 @@ async def test_outcomes_are_counted(service: Service, client: Client) -> None:
     assert 'speedinfer_billing_reservations_total{outcome="holds_in_flight"} 1.0' in text
     assert 'speedinfer_billing_settlements_total{outcome="settled"} 1.0' in text
     assert "speedinfer_billing_hold_to_charge_ratio_sum 4.0" in text
+    assert "speedinfer_billing_hold_to_charge_ratio_count 1.0" in text
+    # The bounds lie where overruns and holds that are too wide begin.
+    assert 'speedinfer_billing_hold_to_charge_ratio_bucket{le="3.0"} 0.0' in text
+    assert 'speedinfer_billing_hold_to_charge_ratio_bucket{le="4.0"} 1.0' in text
     assert "speedinfer_billing_open_holds 0.0" in text

@@ -56,6 +56,8 @@ async def test_what_is_wrong_with_a_mutation_is_named(client: Client) -> None:
     account = await client.open_account("1")
     for result, status, field in (
         (await client.create_account(name="  "), "INVALID", "name"),
+        (await client.create_account(name="a\x1b[31mb"), "INVALID", "name"),
+        (await client.set_price(model="m\x9bx"), "INVALID", "model"),
         (await client.create_account("-1"), "INVALID", "credit"),
         (await client.create_account(operation_id="x"), "INVALID", "operation_id"),
         (await client.create_account(operation_id=uuid7(0)), "ID_EXPIRED", "operation_id"),

@@ -169,6 +169,30 @@ async def test_an_overrun_is_charged_and_recorded(client: Client) -> None:
     assert from_money((await client.reserve(client.reserve_item(key))).reservation.hold) == 0
 
 
+async def test_a_count_in_place_of_the_bound_is_held_and_a_refusal_says_whether_it_may_help(client: Client) -> None:
+    account = await client.open_account("1")
+    key = await client.key(account)
+    # A million bytes at USD 1 per million tokens, and a few for the template: just over the credit.
+    long = {"prompt": pb.PromptSize(text_bytes=1_000_000), "output_limit": 1}
+    refused = await client.reserve(client.reserve_item(key, **long))
+    assert refused.refusal.reason == pb.REFUSAL_REASON_INSUFFICIENT_CREDIT
+    assert refused.refusal.count_may_help
+    counted = client.reserve_item(key, **long, counted_prompt_tokens=250_000)
+    held = await client.reserve(counted)
+    assert from_money(held.reservation.hold) < USD // 3
+    # By the count no longer, and of no use where the answer alone is over the credit.
+    again = await client.reserve(client.reserve_item(key, **long, counted_prompt_tokens=2_000_000))
+    assert again.refusal.reason == pb.REFUSAL_REASON_INSUFFICIENT_CREDIT
+    assert not again.refusal.count_may_help
+    dear = await client.reserve(client.reserve_item(key, prompt=long["prompt"], sequences=1024))
+    assert dear.refusal.reason == pb.REFUSAL_REASON_INSUFFICIENT_CREDIT
+    assert not dear.refusal.count_may_help
+    # More than was counted is charged all the same: settlement never refuses.
+    settled = await client.settle(counted.reservation_id, 1_500_000, 0)
+    assert settled.reservation.overrun
+    assert from_money(settled.balance) < 0
+
+
 async def test_refusals_come_in_their_order(client: Client) -> None:
     empty, other = await client.open_account(), await client.open_account("5")
     key = await client.key(empty, models=[MODEL, "unpriced"], requests_per_minute=0)

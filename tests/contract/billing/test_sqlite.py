@@ -7,12 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from services.billing import chain
 from services.billing.limits import NO_LIMITS, Counters
 from services.billing.store import migrate
+from services.billing.store import open as stores
 from services.billing.store.open import open_store
 from services.billing.store.port import Names
 from services.billing.store.sqlite import SqliteStore, connect
 from services.common.errors import ConfigurationError
+from tests.contract.billing.sealed_ledger import seal, seals_made, statements
+from tests.contract.billing.service import Service
+from tests.harness.until import until_async
 
 
 def store(path: Path) -> SqliteStore:
@@ -138,12 +143,55 @@ def test_a_database_of_an_unknown_kind_is_refused() -> None:
         "DELETE FROM ledger_transaction",
         "UPDATE price_version SET tiers = '[]'",
         "DELETE FROM price_version",
+        "UPDATE chain_start SET entry_number = 9",
+        "DELETE FROM chain_start",
+        "UPDATE seal SET key_id = 'x'",
+        "DELETE FROM seal",
     ],
 )
 def test_the_books_are_append_only(path: Path, statement: str) -> None:
     with closing(connect(path)) as connection:
         connection.execute("INSERT INTO ledger_transaction VALUES (1, 1, 0, '', '', '')")
-        connection.execute("INSERT INTO entry VALUES (1, 1, 'house_outside', 1, NULL, NULL)")
+        connection.execute("INSERT INTO entry VALUES (1, 1, 'house_outside', 1, NULL, NULL, NULL)")
         connection.execute("INSERT INTO price_version VALUES (1, 'v', 'm', '', 0, 0, '[]', '{}')")
+        connection.execute("INSERT INTO seal VALUES (1, 0, 0, 0, x'', x'', '')")
         with pytest.raises(sqlite3.IntegrityError, match="append only"):
             connection.execute(statement)
+
+
+async def test_older_entries_have_no_chain_and_what_follows_begins_from_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, migrations = tmp_path / "billing.db", tmp_path / "migrations"
+    migrations.mkdir()
+    for name in ("0001_ledger.sql", "0002_account_limits.sql"):
+        (migrations / name).write_bytes((migrate.FOLDER / name).read_bytes())
+    with monkeypatch.context() as patched, closing(connect(path)) as connection:
+        patched.setattr(migrate, "FOLDER", migrations)
+        migrate.migrate(connection, 0, "here")
+        for number, account_id in ((1, "acct_a"), (2, "acct_b")):
+            connection.execute(
+                "INSERT INTO account (account_id, kind, name, created_at_ms, balance_nanos, entries) "
+                "VALUES (?, 'customer', 'n', 0, 7, 1)",
+                (account_id,),
+            )
+            connection.execute("INSERT INTO ledger_transaction VALUES (?, 1, 0, '', 'op', '')", (number,))
+            connection.execute("INSERT INTO entry VALUES (?, ?, ?, 7, 1, 7)", (2 * number - 1, number, account_id))
+            connection.execute("INSERT INTO entry VALUES (?, ?, 'house_outside', -7, NULL, NULL)", (2 * number, number))
+    service = Service(tmp_path, f"sqlite:///{path}")
+    client = await service.start()
+    # What it found is sealed at once.
+    await until_async(lambda: seals_made(service), "a seal of what was there")
+    await client.credit("acct_a", "1")
+    assert await seal(client) == [2]
+    verdict = await client.verify()
+    assert verdict.ok, list(verdict.problems)
+    first = (await statements(client))[0]
+    with stores.open_copy(path) as reader, reader.book() as book:
+        chains = [(entry.account_id, entry.chain is not None) for entry in book.entries if entry.account_seq]
+    assert first.chain_start == 4
+    assert [(head.account_id, head.chain) for head in first.heads] == [
+        (account_id, chain.start(account_id, 1, 7)) for account_id in ("acct_a", "acct_b")
+    ]
+    assert chains == [("acct_a", False), ("acct_b", False), ("acct_a", True)]
+    await service.stop()

@@ -267,6 +267,10 @@ async def test_a_removed_worker_is_forgotten_but_ends_its_streams(gateway: Gatew
     with pytest.raises(grpc.aio.AioRpcError) as missing:
         await gateway.registry.GetWorker(registry_pb2.GetWorkerRequest(worker_id="w1"), metadata=ADMIN)
     assert missing.value.code() == grpc.StatusCode.NOT_FOUND
+    # A refusal that repeated all of it would be more than gRPC sends.
+    with pytest.raises(grpc.aio.AioRpcError) as missing:
+        await gateway.remove("w" * 9_000)
+    assert missing.value.code() == grpc.StatusCode.NOT_FOUND
 
 
 async def test_a_worker_that_is_down_is_picked_up_when_it_answers(tmp_path: Path, worker: FakeWorker) -> None:

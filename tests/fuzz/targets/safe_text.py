@@ -10,7 +10,7 @@ from tests.fuzz.choices import Choices
 
 INSTRUMENTED = (
     "services.router.safe_text",
-    "services.router.safe_text_characters",
+    "services.common.visible_text",
     "services.router.safe_text_code",
     "services.router.safe_text_hosts",
     "services.router.safe_text_places",

@@ -76,3 +76,16 @@ def test_no_usage_within_the_bounds_costs_more_than_the_hold(
     cached = data.draw(st.integers(0, prompt))
     completion = data.draw(st.integers(0, max(sequences, 1) * output))
     assert charge_nanos(some, Counts(prompt, cached, completion)) <= bound.hold_nanos
+
+
+def test_a_count_may_help_only_where_one_token_of_prompt_is_within_the_credit() -> None:
+    # One token of prompt and a hundred of answer: 1 + 200 nano-USD.
+    one = item({"text_bytes": 10_000}, output_limit=100)
+    assert hold.count_may_help(one, price(), 201)
+    assert not hold.count_may_help(one, price(), 200)
+    assert not hold.count_may_help(item(output_limit=100, counted_prompt_tokens=9), price(), 10**9)
+    # The bound is at a dearer tier than a short prompt would be.
+    tiers = (Tier(0, 1_000_000, 0, 2_000_000), Tier(1_000, 9_000_000, 0, 9_000_000))
+    assert hold.count_may_help(one, price(tiers), 201)
+    # What was asked is not touched.
+    assert not one.HasField("counted_prompt_tokens")

@@ -103,7 +103,41 @@ def test_a_correction_reaches_only_windows_that_are_current() -> None:
     assert (kept.minute.tokens, kept.day.tokens, kept.month.spend_nanos) == (100, 107, 57)
 
 
+def used(kept: Counters) -> list[tuple[int, int, int, int]]:
+    return [(one.start_ms, one.requests, one.tokens, one.spend_nanos) for one in (kept.minute, kept.day, kept.month)]
+
+
 def test_a_clock_that_is_stepped_back_opens_no_second_window() -> None:
     kept = counters(2, 100, 50)
-    kept.roll(NOW - 3_600_000)
-    assert kept.minute.requests == 2
+    for back_ms in (3_000, 3_600_000, 3_600_000 + 5):
+        kept.roll(NOW - back_ms)
+        assert [one[1:] for one in used(kept)] == [(2, 100, 50)] * 3
+
+
+@pytest.mark.parametrize("ahead", [at(2027, 1, 1), at(2027, 3, 5, 6, 7), at(2126, 1, 1)], ids=["2s", "months", "100y"])
+def test_a_clock_that_was_ahead_blocks_no_longer_than_until_the_current_windows_end(ahead: int) -> None:
+    kept = counters(2, 100, 50)
+    kept.roll(ahead)
+    kept.count(7, 8)
+    kept.roll(NOW)
+    starts = (minute_start(NOW), day_start(NOW), month_start(NOW))
+    # What was counted while it was ahead still counts: a step back frees nothing.
+    assert used(kept) == [(start, 1, 7, 8) for start in starts]
+    # The end of the minute here is that of the day and of the month as well.
+    kept.roll(at(2027, 1, 1))
+    assert used(kept) == [(at(2027, 1, 1), 0, 0, 0)] * 3
+
+
+def test_what_was_counted_while_the_clock_was_ahead_is_given_back_to_no_other_window() -> None:
+    ahead = at(2027, 1, 1)
+    kept = Counters()
+    kept.roll(ahead)
+    kept.count(100, 100)
+    kept.roll(NOW)
+    kept.correct(ahead, -90, -90)
+    assert kept.day.spend_nanos == 100
+    # The window of that name comes by itself: what the request gives back was never counted in it.
+    kept.roll(ahead)
+    kept.count(5, 5)
+    kept.correct(ahead, -90, -90)
+    assert used(kept) == [(ahead, 1, 0, 0)] * 3

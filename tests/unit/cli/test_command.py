@@ -31,7 +31,7 @@ COMMANDS = [
     "usage",
     "ledger list",
     "ledger export",
-    "ledger verify",
+    *(f"ledger {verb}" for verb in ("verify", "seal", "seals export", "seals key", "backup", "restore")),
     "doctor",
 ]
 
@@ -56,6 +56,8 @@ def test_every_command_takes_both_options(words: str, tmp_path: Path) -> None:
         ["--json", "accounts", "list"],
         ["workers", "list"],
         ["ledger", "verify"],
+        ["ledger", "seal"],
+        ["ledger", "seals", "export"],
     ],
 )
 def test_a_service_that_is_not_there_is_one_sentence(arguments: list[str], tmp_path: Path) -> None:

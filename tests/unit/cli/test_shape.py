@@ -1,12 +1,18 @@
 """JSON forms have the names that the contract lists, amounts with nine places, and null for what is absent."""
 
+import json
+import re
+from pathlib import Path
+
+import pytest
 from google.protobuf import json_format
 from google.protobuf.timestamp_pb2 import Timestamp
 from speedinfer.billing.v1 import access_pb2, account_pb2, key_pb2, price_pb2, report_pb2, usage_pb2
 from speedinfer.common.v1 import usage_pb2 as counts_pb2
 from speedinfer.router.v1 import fleet_pb2, registry_pb2
 
-from services.cli import shape
+from services.cli import ledger, output, shape
+from services.common import visible_text
 from services.common.money import to_money
 
 AT = Timestamp(seconds=1_770_000_000)
@@ -173,3 +179,36 @@ def test_whole_numbers_in_free_objects_are_integers_again() -> None:
         assert shown[name] == written
         # 2 == 2.0, so the kinds are looked at, too.
         assert repr(sorted(shown[name].items())) == repr(sorted(written.items()))
+
+
+def test_no_name_is_a_command_of_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    name = "x\x1b]0;pwn\x07\x1b[31mRED\x9b2J [bold]\u202e"
+    output.print_text(output.table(["model"], [[name], [[name]]]))
+    output.print_text(output.details({"model": name}))
+    output.print_text(name)
+    output.print_error(name)
+    shown = "".join(capsys.readouterr())
+    assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", shown)
+    assert shown.count("xRED [bold]") == 5
+
+
+def test_json_hides_and_turns_round_nothing_and_keeps_the_value(capsys: pytest.CaptureFixture[str]) -> None:
+    # The first plane but halves of pairs, which no JSON of ours can have; and those beyond that have characters of control.
+    name = "".join(
+        map(chr, (*range(0xD800), *range(0xE000, 0x14000), *range(0x1BC00, 0x1D200), *range(0xE0000, 0xE1000)))
+    )
+    output.print_json({"model": name, name: [name]})
+    written = capsys.readouterr().out.removesuffix("\n")
+    assert visible_text.plain(written) == written
+    assert "\n" not in written
+    assert json.loads(written) == {"model": name, name: [name]}
+    output.print_json(["a\x9b31m", "\u202eb", "\x7f", "\U000e0041", "مرحبا بالعالم\u200d", "é"])
+    assert capsys.readouterr().out == (
+        '["a\\u009b31m","\\u202eb","\\u007f","\\udb40\\udc41","مرحبا بالعالم\u200d","é"]\n'
+    )
+
+
+def test_exported_lines_are_escaped_as_well(tmp_path: Path) -> None:
+    with (tmp_path / "lines").open("w") as file:
+        ledger._write(file, ledger.Format.JSONL, iter([{"note": "\x9bm\u202e"}]))
+    assert (tmp_path / "lines").read_text() == '{"note":"\\u009bm\\u202e"}\n'

@@ -47,6 +47,8 @@ def test_an_empty_token_is_refused(tmp_path: Path) -> None:
         ("Bearer abcd", False),
         ("Bearer ", False),
         ("Bearer \xe9", False),
+        ("Bearer \udcff", False),
+        ("\udcff abc", False),
         (None, False),
     ],
 )

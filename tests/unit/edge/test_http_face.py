@@ -345,7 +345,7 @@ async def test_health_and_readiness(stand: Stand) -> None:
 
 async def test_the_description_names_every_route(stand: Stand) -> None:
     described = set((await stand.get("/openapi.json")).json["paths"])
-    app = stand.edge._runners[0].app
+    app = stand.edge._runners[-1].app
     served = {resource.canonical for resource in app.router.resources()}
     assert described == served
 
@@ -381,6 +381,38 @@ async def test_admin_routes(stand: Stand) -> None:
             assert (response.status, (await response.json())["error"]["code"]) == (404, "worker_not_found")
         async with operator.post(f"{base}/admin/v1/workers/worker-1/drain?wait_s=5") as response:
             assert (await response.json())["drained"] is True
+
+
+@pytest.mark.parametrize("verb", ["GET", "DELETE", "POST"])
+async def test_of_an_id_that_cannot_be_one_there_is_no_worker(stand: Stand, verb: str) -> None:
+    """Such an id may be longer than the router's metadata, or hold what no message does."""
+    place = URL(f"http://127.0.0.1:{stand.edge.admin_port}/admin/v1/workers")
+    async with aiohttp.ClientSession(headers={"Authorization": "Bearer token-of-tests"}) as operator:
+        for impossible in ("a" * 7_000, "a" * 129, "%FF", "a%20b", "%C3%A9", "a%0A"):
+            url = URL(f"{place}/{impossible}{'/drain' if verb == 'POST' else ''}", encoded=True)
+            async with operator.request(verb, url) as response:
+                error = (await response.json())["error"]
+                assert (response.status, error["code"], error["param"]) == (404, "worker_not_found", "worker_id")
+
+
+async def test_a_wait_that_is_no_number_is_refused_however_long_it_is(stand: Stand) -> None:
+    place = f"http://127.0.0.1:{stand.edge.admin_port}/admin/v1/workers/worker-1/drain"
+    async with aiohttp.ClientSession(headers={"Authorization": "Bearer token-of-tests"}) as operator:
+        for wait_s in ("9" * 4_301, "0" * 4_301, "301", "-1", "1.5", "\u0663", ""):
+            async with operator.post(place, params={"wait_s": wait_s}) as response:
+                assert (response.status, (await response.json())["error"]["param"]) == (400, "wait_s"), wait_s[:9]
+
+
+@pytest.mark.parametrize("token", [b"\xff", b"token-of-tests\xff", b"\xc3\xa9"])
+async def test_a_token_of_other_bytes_is_a_wrong_one(stand: Stand, token: bytes) -> None:
+    for port, path in ((stand.edge.admin_port, b"/admin/v1/workers"), (stand.edge.port, b"/v1/models")):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(
+            b"GET %b HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer %b\r\n\r\n" % (path, token)
+        )
+        async with asyncio.timeout(5):
+            assert (await reader.read()).startswith(b"HTTP/1.1 401 ")
+        writer.close()
 
 
 async def test_holds_are_renewed_and_closed_ones_are_not(make_stand: Make) -> None:

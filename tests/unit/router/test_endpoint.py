@@ -30,6 +30,7 @@ def test_allowed(url: str) -> None:
         "http://0251.0376.0251.0376/", "http://169.254.43518/", "http://0/", "http://metadata.google.internal/",
         "http://metadata.google.internal./", "http://100.100.100.200/", "http://[fd00:ec2::254]/", "http://[64:ff9b::a9fe:a9fe]/",
         "http://255.255.255.255/", "http://[fe80::1%25eth0]/", "http://[::1/",
+        "http://[fd00:ec2::23]/", "http://[fd00:42::42]/", "http://169.254.170.23/", "http://169.254.42.42/",
     ],
 )  # fmt: skip
 def test_refused(url: str) -> None:

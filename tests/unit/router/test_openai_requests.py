@@ -166,30 +166,6 @@ def test_every_shape_of_a_refusal(body: bytes, message: str, param: str, code: s
     assert (failure.message, failure.param, failure.code) == (message, param, code)
 
 
-@pytest.mark.parametrize(
-    ("message", "is_about_length"),
-    [
-        ("This model's maximum context length is 4096 tokens.", True),
-        ("the request exceeds the available context size. try increasing the context size", True),
-        ("default_max_tokens (-3) should be greater than 0: prompt length 9 exceeds max_seq_len 8", True),
-        ("The sum of prompt length (60.0) and max_tokens (50) should not exceed max_num_tokens (100)", True),
-        ("Input length 900 exceeds the maximum allowed length 800", True),
-        ("The input (9000 tokens) is longer than the model takes", True),
-        ("Requested token count exceeds the model's maximum context length of 4096 tokens.", True),
-        ("the input parameter top_k is too large", False),
-        ("tool schema: input sequence of enum values is too long", False),
-        ("input image is too large", False),
-        ("max_tokens exceeds max_num_tokens", False),
-        ("the tool's description exceeds the maximum length", False),
-        ("temperature must be positive", False),
-        ("unknown field max_tokens", False),
-    ],
-)
-def test_refusals_about_the_contexts_length_are_known(message: str, is_about_length: bool) -> None:
-    failure = openai_errors.from_status(400, json.dumps({"error": {"message": message}}).encode())
-    assert (failure.code == openai_errors.CONTEXT_LENGTH) == is_about_length
-
-
 def test_what_the_registration_holds_is_told_neither_as_text_nor_as_a_code() -> None:
     body = b'{"error":{"message":"Invalid key worker-key-1","code":"worker-key-1","param":"worker-key-1"}}'
     failure = openai_errors.from_status(400, body, safe=SafeText(["worker-key-1"]))

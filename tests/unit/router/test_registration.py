@@ -89,6 +89,9 @@ def test_further_inputs_are_shown_as_they_were_written_and_secrets_are_not() -> 
         (("runtime_config", "headers"), {"Transfer-Encoding": "hush"}, "runtime_config.headers"),
         (("runtime_config", "headers"), {"A B": "hush"}, "runtime_config.headers"),
         (("runtime_config", "headers"), {"A": "hush\r\nB: 1"}, "runtime_config.headers"),
+        (("runtime_config", "api_key"), "hush\r\nX-Inj: 1", "runtime_config.api_key"),
+        (("runtime_config", "api_key"), "hush\0", "runtime_config.api_key"),
+        (("runtime_config", "api_key"), "hush \u0431", "runtime_config.api_key"),
         (("runtime_config",), [], "runtime_config"),
     ],
 )
@@ -154,3 +157,20 @@ def test_the_grpc_endpoint_is_an_address_like_the_other() -> None:
     with pytest.raises(registration.InvalidRegistration) as wrong:
         registration.read(document)
     assert wrong.value.field == "runtime_config.grpc_endpoint"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("x-bin", "hush"), ("X-Bin", "hush"), ("x", "hush \xe9"), ("x", "hush\t"), ("grpc-x", "hush"), ("x!", "hush")],
+)
+def test_a_header_that_grpc_cannot_send_is_refused_where_it_may_be_sent_over_it(name: str, value: str) -> None:
+    document = copy.deepcopy(TRITON)
+    document["runtime_config"]["headers"] = {"X-Good_1.a": "hush hush", name: value}
+    for protocol in ("auto", "grpc"):
+        document["runtime_config"]["protocol"] = protocol
+        with pytest.raises(registration.InvalidRegistration, match=f"'{name}'") as wrong:
+            registration.read(document)
+        assert wrong.value.field == "runtime_config.headers"
+        assert "hush" not in str(wrong.value)
+    document["runtime_config"]["protocol"] = "http"
+    assert registration.read(document).shown_config()["headers"] == {"X-Good_1.a": "***", name: "***"}

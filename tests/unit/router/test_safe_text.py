@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from services.router import safe_text, safe_text_characters, safe_text_code, safe_text_hosts, safe_text_places
+from services.common import visible_text
+from services.common.visible_text import MASK
+from services.router import safe_text, safe_text_code, safe_text_hosts, safe_text_places
 from services.router.safe_text import MAX_CHARACTERS, MAX_SEEN, PLAIN, SafeText
-from services.router.safe_text_characters import MASK
 
 REPEATS = (re_constants.MAX_REPEAT, re_constants.MIN_REPEAT, re_constants.POSSESSIVE_REPEAT)
 # As many as there are characters at all.
@@ -165,7 +166,7 @@ def test_a_credential_that_the_cut_goes_through_is_not_shown() -> None:
 
 PATTERNS = {
     f"{module.__name__}.{name}": value
-    for module in (safe_text, safe_text_characters, safe_text_code, safe_text_hosts, safe_text_places)
+    for module in (safe_text, visible_text, safe_text_code, safe_text_hosts, safe_text_places)
     for name, value in vars(module).items()
     if isinstance(value, re.Pattern)
 }

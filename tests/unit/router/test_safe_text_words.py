@@ -4,8 +4,8 @@ import unicodedata
 
 import pytest
 
+from services.common.visible_text import plain
 from services.router.safe_text import PLAIN, SafeText
-from services.router.safe_text_characters import plain
 
 TAKEN = [
     # Escaped.

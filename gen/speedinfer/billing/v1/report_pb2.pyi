@@ -363,12 +363,17 @@ class VerifyLedgerRequest(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    PUBLIC_KEYS_FIELD_NUMBER: _builtins.int
+    public_keys: _builtins.str
+    """The public keys that seals may be signed with, in PEM form, one after another; empty: billing's own."""
     def __init__(
         self,
+        *,
+        public_keys: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["public_keys", b"public_keys"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -386,6 +391,7 @@ class VerifyLedgerResponse(_message.Message):
     TRANSACTIONS_FIELD_NUMBER: _builtins.int
     ENTRIES_FIELD_NUMBER: _builtins.int
     RESERVATIONS_FIELD_NUMBER: _builtins.int
+    SEALS_FIELD_NUMBER: _builtins.int
     ok: _builtins.bool
     """Everything adds up."""
     accounts: _builtins.int
@@ -396,6 +402,8 @@ class VerifyLedgerResponse(_message.Message):
     """How many entries."""
     reservations: _builtins.int
     """How many reservations."""
+    seals: _builtins.int
+    """How many seals."""
     @_builtins.property
     def problems(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """What does not, each naming the row that is wrong."""
@@ -409,10 +417,11 @@ class VerifyLedgerResponse(_message.Message):
         transactions: _builtins.int = ...,
         entries: _builtins.int = ...,
         reservations: _builtins.int = ...,
+        seals: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accounts", b"accounts", "entries", b"entries", "ok", b"ok", "problems", b"problems", "reservations", b"reservations", "transactions", b"transactions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accounts", b"accounts", "entries", b"entries", "ok", b"ok", "problems", b"problems", "reservations", b"reservations", "seals", b"seals", "transactions", b"transactions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

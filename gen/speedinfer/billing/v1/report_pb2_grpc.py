@@ -83,7 +83,7 @@ class ReportServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def VerifyLedger(self, request, context):
-        """VerifyLedger rebuilds every figure from the entries and says what does not add up.
+        """VerifyLedger rebuilds every figure from the entries, looks at chains and seals, and says what does not add up.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

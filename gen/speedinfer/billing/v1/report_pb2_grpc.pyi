@@ -40,7 +40,7 @@ class ReportServiceStub:
     GetUsage: _grpc.UnaryUnaryMultiCallable[_report_pb2.GetUsageRequest, _report_pb2.GetUsageResponse]
     """GetUsage sums an account's charges by model."""
     VerifyLedger: _grpc.UnaryUnaryMultiCallable[_report_pb2.VerifyLedgerRequest, _report_pb2.VerifyLedgerResponse]
-    """VerifyLedger rebuilds every figure from the entries and says what does not add up."""
+    """VerifyLedger rebuilds every figure from the entries, looks at chains and seals, and says what does not add up."""
 
 @_typing.type_check_only
 class ReportServiceAsyncStub(ReportServiceStub):
@@ -54,7 +54,7 @@ class ReportServiceAsyncStub(ReportServiceStub):
     GetUsage: _aio.UnaryUnaryMultiCallable[_report_pb2.GetUsageRequest, _report_pb2.GetUsageResponse]  # type: ignore[assignment]
     """GetUsage sums an account's charges by model."""
     VerifyLedger: _aio.UnaryUnaryMultiCallable[_report_pb2.VerifyLedgerRequest, _report_pb2.VerifyLedgerResponse]  # type: ignore[assignment]
-    """VerifyLedger rebuilds every figure from the entries and says what does not add up."""
+    """VerifyLedger rebuilds every figure from the entries, looks at chains and seals, and says what does not add up."""
 
 class ReportServiceServicer(metaclass=_abc_1.ABCMeta):
     """ReportService only reads."""
@@ -89,6 +89,6 @@ class ReportServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _report_pb2.VerifyLedgerRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_report_pb2.VerifyLedgerResponse, _abc.Awaitable[_report_pb2.VerifyLedgerResponse]]:
-        """VerifyLedger rebuilds every figure from the entries and says what does not add up."""
+        """VerifyLedger rebuilds every figure from the entries, looks at chains and seals, and says what does not add up."""
 
 def add_ReportServiceServicer_to_server(servicer: ReportServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -449,7 +449,7 @@ class ReserveResult(_message.Message):
 
     @_builtins.property
     def limits(self) -> Global___LimitState:
-        """Where the key's limits stand after this; absent where it has none."""
+        """Where the limits of key and account stand after this; absent where it has none."""
 
     def __init__(
         self,
@@ -590,6 +590,7 @@ class Refusal(_message.Message):
     OTHER_REQUEST_ID_FIELD_NUMBER: _builtins.int
     OTHER_CHARGED_FIELD_NUMBER: _builtins.int
     LIMIT_FIELD_NUMBER: _builtins.int
+    COUNT_MAY_HELP_FIELD_NUMBER: _builtins.int
     reason: Global___RefusalReason.ValueType
     """The reason."""
     message: _builtins.str
@@ -605,6 +606,10 @@ class Refusal(_message.Message):
     limit: _builtins.str
     """Which limit is exceeded, for REFUSAL_REASON_LIMIT: `requests_per_minute`, `tokens_per_minute`, `concurrency`,
     `daily_spend`, `monthly_spend`.
+    """
+    count_may_help: _builtins.bool
+    """For REFUSAL_REASON_INSUFFICIENT_CREDIT: the prompt's bound decided it. With fewer prompt tokens the hold could be within the
+    account's credit, so that counting them may help; false where they were counted, or where nothing of the prompt would do.
     """
     @_builtins.property
     def hold(self) -> _money_pb2.Money:
@@ -626,10 +631,11 @@ class Refusal(_message.Message):
         other_request_id: _builtins.str = ...,
         other_charged: _builtins.bool = ...,
         limit: _builtins.str = ...,
+        count_may_help: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["available", b"available", "hold", b"hold"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["available", b"available", "field", b"field", "hold", b"hold", "limit", b"limit", "message", b"message", "other_charged", b"other_charged", "other_request_id", b"other_request_id", "reason", b"reason", "retry_after_ms", b"retry_after_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["available", b"available", "count_may_help", b"count_may_help", "field", b"field", "hold", b"hold", "limit", b"limit", "message", b"message", "other_charged", b"other_charged", "other_request_id", b"other_request_id", "reason", b"reason", "retry_after_ms", b"retry_after_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -26,23 +26,23 @@ from google.protobuf import struct_pb2 as google_dot_protobuf_dot_struct__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n speedinfer/router/v1/fleet.proto\x12\x14speedinfer.router.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x87\x01\n\x05\x46leet\x12\x11\n\trouter_id\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x04\x12+\n\x06models\x18\x03 \x03(\x0b\x32\x1b.speedinfer.router.v1.Model\x12-\n\x07workers\x18\x04 \x03(\x0b\x32\x1c.speedinfer.router.v1.Worker\"Y\n\x05Model\x12\x0c\n\x04name\x18\x01 \x01(\t\x12.\n\ncreated_at\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nworker_ids\x18\x03 \x03(\t\"\xec\x02\n\x06Worker\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x13\n\x0bworker_type\x18\x02 \x01(\t\x12\x0f\n\x07runtime\x18\x03 \x01(\t\x12\x11\n\ttransport\x18\x04 \x01(\t\x12\x18\n\x10supported_models\x18\x05 \x03(\t\x12\x32\n\x06status\x18\x06 \x01(\x0e\x32\".speedinfer.router.v1.WorkerStatus\x12\x0f\n\x07\x63ircuit\x18\x07 \x01(\t\x12\x11\n\tin_flight\x18\x08 \x01(\r\x12\x17\n\x0fmax_concurrency\x18\t \x01(\r\x12/\n\nlast_probe\x18\n \x01(\x0b\x32\x1b.speedinfer.router.v1.Probe\x12)\n\x08metadata\x18\x0b \x01(\x0b\x32\x17.google.protobuf.Struct\x12/\n\x08\x66\x65\x61tures\x18\x0c \x03(\x0e\x32\x1d.speedinfer.router.v1.Feature\"R\n\x05Probe\x12&\n\x02\x61t\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nlatency_ms\x18\x02 \x01(\x01\x12\r\n\x05\x65rror\x18\x03 \x01(\t*\xa2\x01\n\x0cWorkerStatus\x12\x1d\n\x19WORKER_STATUS_UNSPECIFIED\x10\x00\x12\x19\n\x15WORKER_STATUS_HEALTHY\x10\x01\x12\x1b\n\x17WORKER_STATUS_UNHEALTHY\x10\x02\x12\x1f\n\x1bWORKER_STATUS_MISCONFIGURED\x10\x03\x12\x1a\n\x16WORKER_STATUS_DRAINING\x10\x04*\xa9\x02\n\x07\x46\x65\x61ture\x12\x17\n\x13\x46\x45\x41TURE_UNSPECIFIED\x10\x00\x12\x10\n\x0c\x46\x45\x41TURE_CHAT\x10\x01\x12\x16\n\x12\x46\x45\x41TURE_COMPLETION\x10\x02\x12\x15\n\x11\x46\x45\x41TURE_EMBEDDING\x10\x03\x12\x13\n\x0f\x46\x45\x41TURE_CHOICES\x10\x04\x12\x11\n\rFEATURE_TOOLS\x10\x05\x12\x14\n\x10\x46\x45\x41TURE_LOGPROBS\x10\x06\x12\x15\n\x11\x46\x45\x41TURE_TOKEN_IDS\x10\x07\x12\x1d\n\x19\x46\x45\x41TURE_STRUCTURED_OUTPUT\x10\x08\x12\x12\n\x0e\x46\x45\x41TURE_IMAGES\x10\t\x12\x16\n\x12\x46\x45\x41TURE_LOGIT_BIAS\x10\n\x12\x10\n\x0c\x46\x45\x41TURE_ECHO\x10\x0b\x12\x12\n\x0e\x46\x45\x41TURE_SUFFIX\x10\x0c\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n speedinfer/router/v1/fleet.proto\x12\x14speedinfer.router.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x87\x01\n\x05\x46leet\x12\x11\n\trouter_id\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x04\x12+\n\x06models\x18\x03 \x03(\x0b\x32\x1b.speedinfer.router.v1.Model\x12-\n\x07workers\x18\x04 \x03(\x0b\x32\x1c.speedinfer.router.v1.Worker\"Y\n\x05Model\x12\x0c\n\x04name\x18\x01 \x01(\t\x12.\n\ncreated_at\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nworker_ids\x18\x03 \x03(\t\"\x83\x03\n\x06Worker\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x13\n\x0bworker_type\x18\x02 \x01(\t\x12\x0f\n\x07runtime\x18\x03 \x01(\t\x12\x11\n\ttransport\x18\x04 \x01(\t\x12\x18\n\x10supported_models\x18\x05 \x03(\t\x12\x32\n\x06status\x18\x06 \x01(\x0e\x32\".speedinfer.router.v1.WorkerStatus\x12\x0f\n\x07\x63ircuit\x18\x07 \x01(\t\x12\x11\n\tin_flight\x18\x08 \x01(\r\x12\x17\n\x0fmax_concurrency\x18\t \x01(\r\x12/\n\nlast_probe\x18\n \x01(\x0b\x32\x1b.speedinfer.router.v1.Probe\x12)\n\x08metadata\x18\x0b \x01(\x0b\x32\x17.google.protobuf.Struct\x12/\n\x08\x66\x65\x61tures\x18\x0c \x03(\x0e\x32\x1d.speedinfer.router.v1.Feature\x12\x15\n\rcounts_tokens\x18\r \x01(\x08\"R\n\x05Probe\x12&\n\x02\x61t\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nlatency_ms\x18\x02 \x01(\x01\x12\r\n\x05\x65rror\x18\x03 \x01(\t*\xa2\x01\n\x0cWorkerStatus\x12\x1d\n\x19WORKER_STATUS_UNSPECIFIED\x10\x00\x12\x19\n\x15WORKER_STATUS_HEALTHY\x10\x01\x12\x1b\n\x17WORKER_STATUS_UNHEALTHY\x10\x02\x12\x1f\n\x1bWORKER_STATUS_MISCONFIGURED\x10\x03\x12\x1a\n\x16WORKER_STATUS_DRAINING\x10\x04*\xa9\x02\n\x07\x46\x65\x61ture\x12\x17\n\x13\x46\x45\x41TURE_UNSPECIFIED\x10\x00\x12\x10\n\x0c\x46\x45\x41TURE_CHAT\x10\x01\x12\x16\n\x12\x46\x45\x41TURE_COMPLETION\x10\x02\x12\x15\n\x11\x46\x45\x41TURE_EMBEDDING\x10\x03\x12\x13\n\x0f\x46\x45\x41TURE_CHOICES\x10\x04\x12\x11\n\rFEATURE_TOOLS\x10\x05\x12\x14\n\x10\x46\x45\x41TURE_LOGPROBS\x10\x06\x12\x15\n\x11\x46\x45\x41TURE_TOKEN_IDS\x10\x07\x12\x1d\n\x19\x46\x45\x41TURE_STRUCTURED_OUTPUT\x10\x08\x12\x12\n\x0e\x46\x45\x41TURE_IMAGES\x10\t\x12\x16\n\x12\x46\x45\x41TURE_LOGIT_BIAS\x10\n\x12\x10\n\x0c\x46\x45\x41TURE_ECHO\x10\x0b\x12\x12\n\x0e\x46\x45\x41TURE_SUFFIX\x10\x0c\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'speedinfer.router.v1.fleet_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_WORKERSTATUS']._serialized_start=802
-  _globals['_WORKERSTATUS']._serialized_end=964
-  _globals['_FEATURE']._serialized_start=967
-  _globals['_FEATURE']._serialized_end=1264
+  _globals['_WORKERSTATUS']._serialized_start=825
+  _globals['_WORKERSTATUS']._serialized_end=987
+  _globals['_FEATURE']._serialized_start=990
+  _globals['_FEATURE']._serialized_end=1287
   _globals['_FLEET']._serialized_start=122
   _globals['_FLEET']._serialized_end=257
   _globals['_MODEL']._serialized_start=259
   _globals['_MODEL']._serialized_end=348
   _globals['_WORKER']._serialized_start=351
-  _globals['_WORKER']._serialized_end=715
-  _globals['_PROBE']._serialized_start=717
-  _globals['_PROBE']._serialized_end=799
+  _globals['_WORKER']._serialized_end=738
+  _globals['_PROBE']._serialized_start=740
+  _globals['_PROBE']._serialized_end=822
 # @@protoc_insertion_point(module_scope)

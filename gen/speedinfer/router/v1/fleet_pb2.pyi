@@ -207,6 +207,7 @@ class Worker(_message.Message):
     LAST_PROBE_FIELD_NUMBER: _builtins.int
     METADATA_FIELD_NUMBER: _builtins.int
     FEATURES_FIELD_NUMBER: _builtins.int
+    COUNTS_TOKENS_FIELD_NUMBER: _builtins.int
     worker_id: _builtins.str
     """Its id."""
     worker_type: _builtins.str
@@ -223,6 +224,8 @@ class Worker(_message.Message):
     """Requests that it is working on for this router."""
     max_concurrency: _builtins.int
     """The bound on `in_flight`; zero means none."""
+    counts_tokens: _builtins.bool
+    """It can be asked how many tokens a prompt has (InferenceService.CountTokens)."""
     @_builtins.property
     def supported_models(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Public models that it serves."""
@@ -254,10 +257,11 @@ class Worker(_message.Message):
         last_probe: Global___Probe | None = ...,
         metadata: _struct_pb2.Struct | None = ...,
         features: _abc.Iterable[Global___Feature.ValueType] | None = ...,
+        counts_tokens: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["last_probe", b"last_probe", "metadata", b"metadata"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["circuit", b"circuit", "features", b"features", "in_flight", b"in_flight", "last_probe", b"last_probe", "max_concurrency", b"max_concurrency", "metadata", b"metadata", "runtime", b"runtime", "status", b"status", "supported_models", b"supported_models", "transport", b"transport", "worker_id", b"worker_id", "worker_type", b"worker_type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["circuit", b"circuit", "counts_tokens", b"counts_tokens", "features", b"features", "in_flight", b"in_flight", "last_probe", b"last_probe", "max_concurrency", b"max_concurrency", "metadata", b"metadata", "runtime", b"runtime", "status", b"status", "supported_models", b"supported_models", "transport", b"transport", "worker_id", b"worker_id", "worker_type", b"worker_type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

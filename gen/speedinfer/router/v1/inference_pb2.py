@@ -28,37 +28,43 @@ from speedinfer.router.v1 import fleet_pb2 as speedinfer_dot_router_dot_v1_dot_f
 from speedinfer.router.v1 import frame_pb2 as speedinfer_dot_router_dot_v1_dot_frame__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$speedinfer/router/v1/inference.proto\x12\x14speedinfer.router.v1\x1a\"speedinfer/common/v1/context.proto\x1a$speedinfer/common/v1/operation.proto\x1a speedinfer/router/v1/fleet.proto\x1a speedinfer/router/v1/frame.proto\"C\n\x0fGenerateRequest\x12\x30\n\x04item\x18\x01 \x01(\x0b\x32\".speedinfer.router.v1.GenerateItem\">\n\x10GenerateResponse\x12*\n\x05\x66rame\x18\x01 \x01(\x0b\x32\x1b.speedinfer.router.v1.Frame\"\xf4\x02\n\x0cGenerateItem\x12\x35\n\x07\x63ontext\x18\x01 \x01(\x0b\x32$.speedinfer.common.v1.RequestContext\x12\r\n\x05model\x18\x02 \x01(\t\x12\x32\n\toperation\x18\x03 \x01(\x0e\x32\x1f.speedinfer.common.v1.Operation\x12\x0e\n\x06stream\x18\x04 \x01(\x08\x12-\n\x07members\x18\x05 \x03(\x0b\x32\x1c.speedinfer.router.v1.Member\x12\x19\n\x0coutput_limit\x18\x06 \x01(\x03H\x00\x88\x01\x01\x12\x1c\n\x14output_limit_is_ours\x18\x07 \x01(\x08\x12\x0f\n\x07\x63hoices\x18\x08 \x01(\r\x12\x37\n\x0crequirements\x18\t \x03(\x0b\x32!.speedinfer.router.v1.Requirement\x12\x17\n\x0fplace_worker_id\x18\n \x01(\tB\x0f\n\r_output_limit\"\xa0\x01\n\x10HoldPlaceRequest\x12\x35\n\x07\x63ontext\x18\x01 \x01(\x0b\x32$.speedinfer.common.v1.RequestContext\x12\r\n\x05model\x18\x02 \x01(\t\x12\x37\n\x0crequirements\x18\x03 \x03(\x0b\x32!.speedinfer.router.v1.Requirement\x12\r\n\x05party\x18\x04 \x01(\t\"~\n\x11HoldPlaceResponse\x12,\n\x05place\x18\x01 \x01(\x0b\x32\x1b.speedinfer.router.v1.PlaceH\x00\x12\x30\n\x07\x66\x61ilure\x18\x02 \x01(\x0b\x32\x1d.speedinfer.router.v1.FailureH\x00\x42\t\n\x07outcome\"\x1a\n\x05Place\x12\x11\n\tworker_id\x18\x01 \x01(\t\"$\n\x06Member\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04json\x18\x02 \x01(\x0c\"L\n\x0bRequirement\x12.\n\x07\x66\x65\x61ture\x18\x01 \x01(\x0e\x32\x1d.speedinfer.router.v1.Feature\x12\r\n\x05param\x18\x02 \x01(\t\"\x11\n\x0fGetFleetRequest\">\n\x10GetFleetResponse\x12*\n\x05\x66leet\x18\x01 \x01(\x0b\x32\x1b.speedinfer.router.v1.Fleet\"\x13\n\x11WatchFleetRequest\"@\n\x12WatchFleetResponse\x12*\n\x05\x66leet\x18\x01 \x01(\x0b\x32\x1b.speedinfer.router.v1.Fleet2\x8d\x03\n\x10InferenceService\x12[\n\x08Generate\x12%.speedinfer.router.v1.GenerateRequest\x1a&.speedinfer.router.v1.GenerateResponse0\x01\x12^\n\tHoldPlace\x12&.speedinfer.router.v1.HoldPlaceRequest\x1a\'.speedinfer.router.v1.HoldPlaceResponse0\x01\x12Y\n\x08GetFleet\x12%.speedinfer.router.v1.GetFleetRequest\x1a&.speedinfer.router.v1.GetFleetResponse\x12\x61\n\nWatchFleet\x12\'.speedinfer.router.v1.WatchFleetRequest\x1a(.speedinfer.router.v1.WatchFleetResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$speedinfer/router/v1/inference.proto\x12\x14speedinfer.router.v1\x1a\"speedinfer/common/v1/context.proto\x1a$speedinfer/common/v1/operation.proto\x1a speedinfer/router/v1/fleet.proto\x1a speedinfer/router/v1/frame.proto\"C\n\x0fGenerateRequest\x12\x30\n\x04item\x18\x01 \x01(\x0b\x32\".speedinfer.router.v1.GenerateItem\">\n\x10GenerateResponse\x12*\n\x05\x66rame\x18\x01 \x01(\x0b\x32\x1b.speedinfer.router.v1.Frame\"\xc1\x03\n\x0cGenerateItem\x12\x35\n\x07\x63ontext\x18\x01 \x01(\x0b\x32$.speedinfer.common.v1.RequestContext\x12\r\n\x05model\x18\x02 \x01(\t\x12\x32\n\toperation\x18\x03 \x01(\x0e\x32\x1f.speedinfer.common.v1.Operation\x12\x0e\n\x06stream\x18\x04 \x01(\x08\x12-\n\x07members\x18\x05 \x03(\x0b\x32\x1c.speedinfer.router.v1.Member\x12\x19\n\x0coutput_limit\x18\x06 \x01(\x03H\x00\x88\x01\x01\x12\x1c\n\x14output_limit_is_ours\x18\x07 \x01(\x08\x12\x0f\n\x07\x63hoices\x18\x08 \x01(\r\x12\x37\n\x0crequirements\x18\t \x03(\x0b\x32!.speedinfer.router.v1.Requirement\x12\x17\n\x0fplace_worker_id\x18\n \x01(\t\x12\x18\n\x10place_request_id\x18\x0b \x01(\t\x12\x1d\n\x15\x63ounted_prompt_tokens\x18\x0c \x01(\x03\x12\x12\n\ncounted_by\x18\r \x01(\tB\x0f\n\r_output_limit\"\xa0\x01\n\x10HoldPlaceRequest\x12\x35\n\x07\x63ontext\x18\x01 \x01(\x0b\x32$.speedinfer.common.v1.RequestContext\x12\r\n\x05model\x18\x02 \x01(\t\x12\x37\n\x0crequirements\x18\x03 \x03(\x0b\x32!.speedinfer.router.v1.Requirement\x12\r\n\x05party\x18\x04 \x01(\t\"~\n\x11HoldPlaceResponse\x12,\n\x05place\x18\x01 \x01(\x0b\x32\x1b.speedinfer.router.v1.PlaceH\x00\x12\x30\n\x07\x66\x61ilure\x18\x02 \x01(\x0b\x32\x1d.speedinfer.router.v1.FailureH\x00\x42\t\n\x07outcome\"\x1a\n\x05Place\x12\x11\n\tworker_id\x18\x01 \x01(\t\"\x93\x02\n\x12\x43ountTokensRequest\x12\x35\n\x07\x63ontext\x18\x01 \x01(\x0b\x32$.speedinfer.common.v1.RequestContext\x12\r\n\x05model\x18\x02 \x01(\t\x12\x32\n\toperation\x18\x03 \x01(\x0e\x32\x1f.speedinfer.common.v1.Operation\x12-\n\x07members\x18\x04 \x03(\x0b\x32\x1c.speedinfer.router.v1.Member\x12\x37\n\x0crequirements\x18\x05 \x03(\x0b\x32!.speedinfer.router.v1.Requirement\x12\x1b\n\x13preferred_worker_id\x18\x06 \x01(\t\"\x7f\n\x13\x43ountTokensResponse\x12\x17\n\rprompt_tokens\x18\x01 \x01(\x03H\x00\x12\x31\n\x08no_count\x18\x02 \x01(\x0e\x32\x1d.speedinfer.router.v1.NoCountH\x00\x12\x11\n\tworker_id\x18\x03 \x01(\tB\t\n\x07outcome\"$\n\x06Member\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04json\x18\x02 \x01(\x0c\"L\n\x0bRequirement\x12.\n\x07\x66\x65\x61ture\x18\x01 \x01(\x0e\x32\x1d.speedinfer.router.v1.Feature\x12\r\n\x05param\x18\x02 \x01(\t\"\x11\n\x0fGetFleetRequest\">\n\x10GetFleetResponse\x12*\n\x05\x66leet\x18\x01 \x01(\x0b\x32\x1b.speedinfer.router.v1.Fleet\"\x13\n\x11WatchFleetRequest\"@\n\x12WatchFleetResponse\x12*\n\x05\x66leet\x18\x01 \x01(\x0b\x32\x1b.speedinfer.router.v1.Fleet*`\n\x07NoCount\x12\x18\n\x14NO_COUNT_UNSPECIFIED\x10\x00\x12\x13\n\x0fNO_COUNT_UNABLE\x10\x01\x12\x11\n\rNO_COUNT_BUSY\x10\x02\x12\x13\n\x0fNO_COUNT_FAILED\x10\x03\x32\xf1\x03\n\x10InferenceService\x12[\n\x08Generate\x12%.speedinfer.router.v1.GenerateRequest\x1a&.speedinfer.router.v1.GenerateResponse0\x01\x12^\n\tHoldPlace\x12&.speedinfer.router.v1.HoldPlaceRequest\x1a\'.speedinfer.router.v1.HoldPlaceResponse0\x01\x12\x62\n\x0b\x43ountTokens\x12(.speedinfer.router.v1.CountTokensRequest\x1a).speedinfer.router.v1.CountTokensResponse\x12Y\n\x08GetFleet\x12%.speedinfer.router.v1.GetFleetRequest\x1a&.speedinfer.router.v1.GetFleetResponse\x12\x61\n\nWatchFleet\x12\'.speedinfer.router.v1.WatchFleetRequest\x1a(.speedinfer.router.v1.WatchFleetResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'speedinfer.router.v1.inference_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_NOCOUNT']._serialized_start=1801
+  _globals['_NOCOUNT']._serialized_end=1897
   _globals['_GENERATEREQUEST']._serialized_start=204
   _globals['_GENERATEREQUEST']._serialized_end=271
   _globals['_GENERATERESPONSE']._serialized_start=273
   _globals['_GENERATERESPONSE']._serialized_end=335
   _globals['_GENERATEITEM']._serialized_start=338
-  _globals['_GENERATEITEM']._serialized_end=710
-  _globals['_HOLDPLACEREQUEST']._serialized_start=713
-  _globals['_HOLDPLACEREQUEST']._serialized_end=873
-  _globals['_HOLDPLACERESPONSE']._serialized_start=875
-  _globals['_HOLDPLACERESPONSE']._serialized_end=1001
-  _globals['_PLACE']._serialized_start=1003
-  _globals['_PLACE']._serialized_end=1029
-  _globals['_MEMBER']._serialized_start=1031
-  _globals['_MEMBER']._serialized_end=1067
-  _globals['_REQUIREMENT']._serialized_start=1069
-  _globals['_REQUIREMENT']._serialized_end=1145
-  _globals['_GETFLEETREQUEST']._serialized_start=1147
-  _globals['_GETFLEETREQUEST']._serialized_end=1164
-  _globals['_GETFLEETRESPONSE']._serialized_start=1166
-  _globals['_GETFLEETRESPONSE']._serialized_end=1228
-  _globals['_WATCHFLEETREQUEST']._serialized_start=1230
-  _globals['_WATCHFLEETREQUEST']._serialized_end=1249
-  _globals['_WATCHFLEETRESPONSE']._serialized_start=1251
-  _globals['_WATCHFLEETRESPONSE']._serialized_end=1315
-  _globals['_INFERENCESERVICE']._serialized_start=1318
-  _globals['_INFERENCESERVICE']._serialized_end=1715
+  _globals['_GENERATEITEM']._serialized_end=787
+  _globals['_HOLDPLACEREQUEST']._serialized_start=790
+  _globals['_HOLDPLACEREQUEST']._serialized_end=950
+  _globals['_HOLDPLACERESPONSE']._serialized_start=952
+  _globals['_HOLDPLACERESPONSE']._serialized_end=1078
+  _globals['_PLACE']._serialized_start=1080
+  _globals['_PLACE']._serialized_end=1106
+  _globals['_COUNTTOKENSREQUEST']._serialized_start=1109
+  _globals['_COUNTTOKENSREQUEST']._serialized_end=1384
+  _globals['_COUNTTOKENSRESPONSE']._serialized_start=1386
+  _globals['_COUNTTOKENSRESPONSE']._serialized_end=1513
+  _globals['_MEMBER']._serialized_start=1515
+  _globals['_MEMBER']._serialized_end=1551
+  _globals['_REQUIREMENT']._serialized_start=1553
+  _globals['_REQUIREMENT']._serialized_end=1629
+  _globals['_GETFLEETREQUEST']._serialized_start=1631
+  _globals['_GETFLEETREQUEST']._serialized_end=1648
+  _globals['_GETFLEETRESPONSE']._serialized_start=1650
+  _globals['_GETFLEETRESPONSE']._serialized_end=1712
+  _globals['_WATCHFLEETREQUEST']._serialized_start=1714
+  _globals['_WATCHFLEETREQUEST']._serialized_end=1733
+  _globals['_WATCHFLEETRESPONSE']._serialized_start=1735
+  _globals['_WATCHFLEETRESPONSE']._serialized_end=1799
+  _globals['_INFERENCESERVICE']._serialized_start=1900
+  _globals['_INFERENCESERVICE']._serialized_end=2397
 # @@protoc_insertion_point(module_scope)

@@ -7,6 +7,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from speedinfer.common.v1 import context_pb2 as _context_pb2
 from speedinfer.common.v1 import operation_pb2 as _operation_pb2
 from speedinfer.router.v1 import fleet_pb2 as _fleet_pb2
@@ -21,6 +22,34 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _NoCount:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _NoCountEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_NoCount.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    NO_COUNT_UNSPECIFIED: _NoCount.ValueType  # 0
+    """Not said."""
+    NO_COUNT_UNABLE: _NoCount.ValueType  # 1
+    """No healthy worker of the model can be asked about such a request."""
+    NO_COUNT_BUSY: _NoCount.ValueType  # 2
+    """Those that can are asked as much as they may be."""
+    NO_COUNT_FAILED: _NoCount.ValueType  # 3
+    """The worker did not answer in time, or not with a count."""
+
+class NoCount(_NoCount, metaclass=_NoCountEnumTypeWrapper):
+    """NoCount is why a prompt was not counted."""
+
+NO_COUNT_UNSPECIFIED: NoCount.ValueType  # 0
+"""Not said."""
+NO_COUNT_UNABLE: NoCount.ValueType  # 1
+"""No healthy worker of the model can be asked about such a request."""
+NO_COUNT_BUSY: NoCount.ValueType  # 2
+"""Those that can are asked as much as they may be."""
+NO_COUNT_FAILED: NoCount.ValueType  # 3
+"""The worker did not answer in time, or not with a count."""
+Global___NoCount: _TypeAlias = NoCount  # noqa: Y015
 
 @_typing.final
 class GenerateRequest(_message.Message):
@@ -88,6 +117,9 @@ class GenerateItem(_message.Message):
     CHOICES_FIELD_NUMBER: _builtins.int
     REQUIREMENTS_FIELD_NUMBER: _builtins.int
     PLACE_WORKER_ID_FIELD_NUMBER: _builtins.int
+    PLACE_REQUEST_ID_FIELD_NUMBER: _builtins.int
+    COUNTED_PROMPT_TOKENS_FIELD_NUMBER: _builtins.int
+    COUNTED_BY_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """The public model name."""
     operation: _operation_pb2.Operation.ValueType
@@ -104,6 +136,14 @@ class GenerateItem(_message.Message):
     """The worker on which the request was given a place, if it was. A router that does not know of the place succeeded the one
     that gave it, and takes its word.
     """
+    place_request_id: _builtins.str
+    """The id for which that place was asked; empty where it is the request's own."""
+    counted_prompt_tokens: _builtins.int
+    """The prompt's tokens as a worker counted them, where the hold was made by that count, and which worker it was. One whose
+    count turns out to be short of what is reported is not asked again.
+    """
+    counted_by: _builtins.str
+    """See above."""
     @_builtins.property
     def context(self) -> _context_pb2.RequestContext:
         """Id, remaining time and trace."""
@@ -131,10 +171,13 @@ class GenerateItem(_message.Message):
         choices: _builtins.int = ...,
         requirements: _abc.Iterable[Global___Requirement] | None = ...,
         place_worker_id: _builtins.str = ...,
+        place_request_id: _builtins.str = ...,
+        counted_prompt_tokens: _builtins.int = ...,
+        counted_by: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_output_limit", b"_output_limit", "context", b"context", "output_limit", b"output_limit"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_output_limit", b"_output_limit", "choices", b"choices", "context", b"context", "members", b"members", "model", b"model", "operation", b"operation", "output_limit", b"output_limit", "output_limit_is_ours", b"output_limit_is_ours", "place_worker_id", b"place_worker_id", "requirements", b"requirements", "stream", b"stream"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_output_limit", b"_output_limit", "choices", b"choices", "context", b"context", "counted_by", b"counted_by", "counted_prompt_tokens", b"counted_prompt_tokens", "members", b"members", "model", b"model", "operation", b"operation", "output_limit", b"output_limit", "output_limit_is_ours", b"output_limit_is_ours", "place_request_id", b"place_request_id", "place_worker_id", b"place_worker_id", "requirements", b"requirements", "stream", b"stream"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__output_limit: _TypeAlias = _typing.Literal["output_limit"]  # noqa: Y015
     _WhichOneofArgType__output_limit: _TypeAlias = _typing.Literal["_output_limit", b"_output_limit"]  # noqa: Y015
@@ -233,6 +276,86 @@ class Place(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Place: _TypeAlias = Place  # noqa: Y015
+
+@_typing.final
+class CountTokensRequest(_message.Message):
+    """CountTokensRequest is the prompt of a request that is not sent yet."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONTEXT_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    OPERATION_FIELD_NUMBER: _builtins.int
+    MEMBERS_FIELD_NUMBER: _builtins.int
+    REQUIREMENTS_FIELD_NUMBER: _builtins.int
+    PREFERRED_WORKER_ID_FIELD_NUMBER: _builtins.int
+    model: _builtins.str
+    """The public model name."""
+    operation: _operation_pb2.Operation.ValueType
+    """What is to be asked."""
+    preferred_worker_id: _builtins.str
+    """The worker to ask if it can count: the one on which the request has its place. Else any of the model's is asked."""
+    @_builtins.property
+    def context(self) -> _context_pb2.RequestContext:
+        """Id and trace of the request. The remaining time is that of the count; the router gives it ten seconds at most."""
+
+    @_builtins.property
+    def members(self) -> _containers.RepeatedCompositeFieldContainer[Global___Member]:
+        """As in GenerateItem: all of them, since the worker's template may read any."""
+
+    @_builtins.property
+    def requirements(self) -> _containers.RepeatedCompositeFieldContainer[Global___Requirement]:
+        """What the worker must be able to do."""
+
+    def __init__(
+        self,
+        *,
+        context: _context_pb2.RequestContext | None = ...,
+        model: _builtins.str = ...,
+        operation: _operation_pb2.Operation.ValueType = ...,
+        members: _abc.Iterable[Global___Member] | None = ...,
+        requirements: _abc.Iterable[Global___Requirement] | None = ...,
+        preferred_worker_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["context", b"context"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["context", b"context", "members", b"members", "model", b"model", "operation", b"operation", "preferred_worker_id", b"preferred_worker_id", "requirements", b"requirements"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CountTokensRequest: _TypeAlias = CountTokensRequest  # noqa: Y015
+
+@_typing.final
+class CountTokensResponse(_message.Message):
+    """CountTokensResponse is a worker's word, or why there is none."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROMPT_TOKENS_FIELD_NUMBER: _builtins.int
+    NO_COUNT_FIELD_NUMBER: _builtins.int
+    WORKER_ID_FIELD_NUMBER: _builtins.int
+    prompt_tokens: _builtins.int
+    """The prompt's tokens, at least 1."""
+    no_count: Global___NoCount.ValueType
+    """Why there is no count."""
+    worker_id: _builtins.str
+    """The worker that was asked; empty where none was."""
+    def __init__(
+        self,
+        *,
+        prompt_tokens: _builtins.int = ...,
+        no_count: Global___NoCount.ValueType = ...,
+        worker_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["no_count", b"no_count", "outcome", b"outcome", "prompt_tokens", b"prompt_tokens"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["no_count", b"no_count", "outcome", b"outcome", "prompt_tokens", b"prompt_tokens", "worker_id", b"worker_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_outcome: _TypeAlias = _typing.Literal["prompt_tokens", "no_count"]  # noqa: Y015
+    _WhichOneofArgType_outcome: _TypeAlias = _typing.Literal["outcome", b"outcome"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_outcome) -> _WhichOneofReturnType_outcome | None: ...
+
+Global___CountTokensResponse: _TypeAlias = CountTokensResponse  # noqa: Y015
 
 @_typing.final
 class Member(_message.Message):

@@ -46,6 +46,11 @@ class InferenceServiceStub:
                 request_serializer=speedinfer_dot_router_dot_v1_dot_inference__pb2.HoldPlaceRequest.SerializeToString,
                 response_deserializer=speedinfer_dot_router_dot_v1_dot_inference__pb2.HoldPlaceResponse.FromString,
                 _registered_method=True)
+        self.CountTokens = channel.unary_unary(
+                '/speedinfer.router.v1.InferenceService/CountTokens',
+                request_serializer=speedinfer_dot_router_dot_v1_dot_inference__pb2.CountTokensRequest.SerializeToString,
+                response_deserializer=speedinfer_dot_router_dot_v1_dot_inference__pb2.CountTokensResponse.FromString,
+                _registered_method=True)
         self.GetFleet = channel.unary_unary(
                 '/speedinfer.router.v1.InferenceService/GetFleet',
                 request_serializer=speedinfer_dot_router_dot_v1_dot_inference__pb2.GetFleetRequest.SerializeToString,
@@ -78,6 +83,14 @@ class InferenceServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CountTokens(self, request, context):
+        """CountTokens asks a worker how many tokens a prompt has, as the worker itself would make them of the same request. It takes
+        no place on the worker. An answer without a count is no error: it says why there is none.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetFleet(self, request, context):
         """GetFleet answers what the router knows now.
         """
@@ -104,6 +117,11 @@ def add_InferenceServiceServicer_to_server(servicer, server):
                     servicer.HoldPlace,
                     request_deserializer=speedinfer_dot_router_dot_v1_dot_inference__pb2.HoldPlaceRequest.FromString,
                     response_serializer=speedinfer_dot_router_dot_v1_dot_inference__pb2.HoldPlaceResponse.SerializeToString,
+            ),
+            'CountTokens': grpc.unary_unary_rpc_method_handler(
+                    servicer.CountTokens,
+                    request_deserializer=speedinfer_dot_router_dot_v1_dot_inference__pb2.CountTokensRequest.FromString,
+                    response_serializer=speedinfer_dot_router_dot_v1_dot_inference__pb2.CountTokensResponse.SerializeToString,
             ),
             'GetFleet': grpc.unary_unary_rpc_method_handler(
                     servicer.GetFleet,
@@ -172,6 +190,33 @@ class InferenceService:
             '/speedinfer.router.v1.InferenceService/HoldPlace',
             speedinfer_dot_router_dot_v1_dot_inference__pb2.HoldPlaceRequest.SerializeToString,
             speedinfer_dot_router_dot_v1_dot_inference__pb2.HoldPlaceResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CountTokens(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/speedinfer.router.v1.InferenceService/CountTokens',
+            speedinfer_dot_router_dot_v1_dot_inference__pb2.CountTokensRequest.SerializeToString,
+            speedinfer_dot_router_dot_v1_dot_inference__pb2.CountTokensResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -41,6 +41,10 @@ class InferenceServiceStub:
     """HoldPlace waits for a place on a worker with a bound, in turn with other parties, and keeps it for the request of the
     same id until that request is generated or the call ends. One answer comes; a call that got a place then stays open.
     """
+    CountTokens: _grpc.UnaryUnaryMultiCallable[_inference_pb2.CountTokensRequest, _inference_pb2.CountTokensResponse]
+    """CountTokens asks a worker how many tokens a prompt has, as the worker itself would make them of the same request. It takes
+    no place on the worker. An answer without a count is no error: it says why there is none.
+    """
     GetFleet: _grpc.UnaryUnaryMultiCallable[_inference_pb2.GetFleetRequest, _inference_pb2.GetFleetResponse]
     """GetFleet answers what the router knows now."""
     WatchFleet: _grpc.UnaryStreamMultiCallable[_inference_pb2.WatchFleetRequest, _inference_pb2.WatchFleetResponse]
@@ -58,6 +62,10 @@ class InferenceServiceAsyncStub(InferenceServiceStub):
     HoldPlace: _aio.UnaryStreamMultiCallable[_inference_pb2.HoldPlaceRequest, _inference_pb2.HoldPlaceResponse]  # type: ignore[assignment]
     """HoldPlace waits for a place on a worker with a bound, in turn with other parties, and keeps it for the request of the
     same id until that request is generated or the call ends. One answer comes; a call that got a place then stays open.
+    """
+    CountTokens: _aio.UnaryUnaryMultiCallable[_inference_pb2.CountTokensRequest, _inference_pb2.CountTokensResponse]  # type: ignore[assignment]
+    """CountTokens asks a worker how many tokens a prompt has, as the worker itself would make them of the same request. It takes
+    no place on the worker. An answer without a count is no error: it says why there is none.
     """
     GetFleet: _aio.UnaryUnaryMultiCallable[_inference_pb2.GetFleetRequest, _inference_pb2.GetFleetResponse]  # type: ignore[assignment]
     """GetFleet answers what the router knows now."""
@@ -85,6 +93,16 @@ class InferenceServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_inference_pb2.HoldPlaceResponse], _abc.AsyncIterator[_inference_pb2.HoldPlaceResponse]]:
         """HoldPlace waits for a place on a worker with a bound, in turn with other parties, and keeps it for the request of the
         same id until that request is generated or the call ends. One answer comes; a call that got a place then stays open.
+        """
+
+    @_abc_1.abstractmethod
+    def CountTokens(
+        self,
+        request: _inference_pb2.CountTokensRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_inference_pb2.CountTokensResponse, _abc.Awaitable[_inference_pb2.CountTokensResponse]]:
+        """CountTokens asks a worker how many tokens a prompt has, as the worker itself would make them of the same request. It takes
+        no place on the worker. An answer without a count is no error: it says why there is none.
         """
 
     @_abc_1.abstractmethod

@@ -1,4 +1,4 @@
--- The ledger, as SQLite's 0001 and 0002 have it. Amounts are nano-USD, moments milliseconds since the epoch (UTC).
+-- The ledger, as SQLite's 0001 to 0003 have it. Amounts are nano-USD, moments milliseconds since the epoch (UTC).
 -- Text is ordered by its bytes, whatever the database's own order is: pages and locks go by it.
 -- Unlike SQLite's, rows that every request writes refer to others without a foreign key: what they name is locked or was inserted
 -- by the same transaction, the audit names what points nowhere, and checking each row again took a third of a batch's time.
@@ -34,7 +34,9 @@ CREATE TABLE account (
     day_start_ms BIGINT NOT NULL DEFAULT 0,
     day_spend_nanos BIGINT NOT NULL DEFAULT 0,
     month_start_ms BIGINT NOT NULL DEFAULT 0,
-    month_spend_nanos BIGINT NOT NULL DEFAULT 0
+    month_spend_nanos BIGINT NOT NULL DEFAULT 0,
+    -- The hash chain after the account's last entry; NULL where it has none yet.
+    chain_head BYTEA CHECK (length(chain_head) = 32)
 ) WITH (fillfactor = 50);
 
 INSERT INTO account (account_id, kind, name, created_at_ms) VALUES
@@ -157,6 +159,8 @@ CREATE TABLE entry (
     -- Counted from 1 within a customer's account; NULL for the house's legs, as is the balance.
     account_seq BIGINT,
     balance_after_nanos BIGINT,
+    -- SHA-256 of the chain before it and what it says; NULL for the house's legs.
+    chain BYTEA CHECK (length(chain) = 32),
     CHECK ((account_seq IS NULL) = (balance_after_nanos IS NULL))
 );
 CREATE UNIQUE INDEX entry_account ON entry (account_id, account_seq) WHERE account_seq IS NOT NULL;
@@ -182,6 +186,21 @@ CREATE TABLE charge (
 );
 CREATE INDEX charge_account ON charge (account_id, booked_at_ms);
 
+-- One row: entries with greater numbers are chained. There were none before.
+CREATE TABLE chain_start (entry_number BIGINT NOT NULL);
+INSERT INTO chain_start VALUES (0);
+
+-- Signed statements of what the chains had come to. The figures are copies of what the statement says.
+CREATE TABLE seal (
+    number BIGINT PRIMARY KEY,
+    sealed_at_ms BIGINT NOT NULL,
+    last_entry BIGINT NOT NULL,
+    prices BIGINT NOT NULL,
+    statement BYTEA NOT NULL,
+    signature BYTEA NOT NULL,
+    key_id TEXT COLLATE "C" NOT NULL
+);
+
 -- How often a hold was renewed at processes other than the sweeper, which looks here before it lets one lapse.
 CREATE TABLE renewal (
     reservation_id TEXT COLLATE "C" PRIMARY KEY,
@@ -201,3 +220,7 @@ CREATE TRIGGER charge_stays BEFORE UPDATE OR DELETE ON charge FOR EACH ROW EXECU
 CREATE TRIGGER charge_kept BEFORE TRUNCATE ON charge FOR EACH STATEMENT EXECUTE FUNCTION append_only();
 CREATE TRIGGER price_version_stays BEFORE UPDATE OR DELETE ON price_version FOR EACH ROW EXECUTE FUNCTION append_only();
 CREATE TRIGGER price_version_kept BEFORE TRUNCATE ON price_version FOR EACH STATEMENT EXECUTE FUNCTION append_only();
+CREATE TRIGGER chain_start_stays BEFORE UPDATE OR DELETE ON chain_start FOR EACH ROW EXECUTE FUNCTION append_only();
+CREATE TRIGGER chain_start_kept BEFORE TRUNCATE ON chain_start FOR EACH STATEMENT EXECUTE FUNCTION append_only();
+CREATE TRIGGER seal_stays BEFORE UPDATE OR DELETE ON seal FOR EACH ROW EXECUTE FUNCTION append_only();
+CREATE TRIGGER seal_kept BEFORE TRUNCATE ON seal FOR EACH STATEMENT EXECUTE FUNCTION append_only();
