@@ -11,6 +11,7 @@ from typing import Any
 import psycopg
 from psycopg.types.string import StrDumper, StrDumperUnknown
 
+from services.billing.content import storable
 from services.billing.store.postgresql_array import Array, array
 from services.billing.store.postgresql_url import place
 from services.common.errors import ConfigurationError
@@ -49,11 +50,6 @@ class _Array(StrDumperUnknown):
 
     def dump(self, obj: str) -> Any:
         return super().dump(storable(obj))
-
-
-def storable(text: str) -> str:
-    """A text as it is stored and comes back."""
-    return text.replace("\0", "\ufffd")
 
 
 def connect(url: str, *, read_only: bool = False) -> Connection:

@@ -11,6 +11,7 @@ order, so that two processes that meet at an id wait for one another in one dire
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from services.billing.content import storable
 from services.billing.ledger import Account
 from services.billing.limits import Counters, Window
 from services.billing.price import PriceVersion
@@ -19,7 +20,7 @@ from services.billing.store import postgresql_write as write
 from services.billing.store import rows
 from services.billing.store.port import Again, Changes, Loaded, Names
 from services.billing.store.postgresql_array import array
-from services.billing.store.postgresql_connection import NUMBERS_LOCK, Connection, run, storable
+from services.billing.store.postgresql_connection import NUMBERS_LOCK, Connection, run
 from services.billing.store.sql_session import PERIODS, SqlSession
 
 # Customers' accounts of what a batch names.

@@ -73,6 +73,7 @@ async def test_a_full_disk_acknowledges_nothing_and_recovers(service: Service, c
     assert (await client.verify()).ok
 
 
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 async def test_a_seal_that_finds_no_room_is_made_later(service: Service, client: Client) -> None:
     account = await client.open_account("10")
     with full_disk():

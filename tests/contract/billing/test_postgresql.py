@@ -214,7 +214,7 @@ def test_another_program_s_database_is_refused(made: Server) -> None:
     assert made.do("SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace") == [("theirs",)]
 
 
-@pytest.mark.parametrize("table", ["entry", "ledger_transaction", "price_version", "charge"])
+@pytest.mark.parametrize("table", ["entry", "ledger_transaction", "price_version", "charge", "seal", "chain_start"])
 def test_the_books_are_append_only(made: Server, table: str) -> None:
     import psycopg
 
@@ -223,9 +223,15 @@ def test_the_books_are_append_only(made: Server, table: str) -> None:
             "INSERT INTO ledger_transaction VALUES (1, 1, 0, '', '', ''); "
             "INSERT INTO entry VALUES (1, 1, 'house_outside', 1, NULL, NULL); "
             "INSERT INTO price_version VALUES (1, 'v', 'm', '', 0, 0, '[]', '{}'); "
+            "INSERT INTO seal VALUES (1, 0, 0, 0, '', '', ''); "
             "INSERT INTO charge VALUES (1, 'r', 'house_outside', 0, 'k', 'm', 1, 'v', 1, 0, 1, 'w', 1, 1, 0, 0)"
         )
-        name = {"price_version": "model", "charge": "model", "entry": "account_id"}.get(table, "note")
+        name = {
+            "ledger_transaction": "note",
+            "entry": "account_id",
+            "seal": "key_id",
+            "chain_start": "entry_number",
+        }.get(table, "model")
         for change in (f"UPDATE {table} SET {name} = {name}", f"DELETE FROM {table}", f"TRUNCATE {table} CASCADE"):
             with pytest.raises(psycopg.Error, match="append only"):
                 connection.execute(change)
@@ -233,11 +239,16 @@ def test_the_books_are_append_only(made: Server, table: str) -> None:
 
 @ON_POSTGRESQL
 async def test_text_that_postgresql_cannot_store_harms_nobody(service: Service, client: Client) -> None:
-    account = (await client.create_account("1", name="A\0B")).account
-    assert (await client.account(account.account_id)).name == "A\ufffdB"
-    key = await client.key(account.account_id)
+    account = await client.open_account("10")
+    await client.credit(account, "1", note="a\0b")
+    key = await client.key(account)
     assert await client.refusal(client.reserve_item("key\0")) == "INVALID_KEY"
     assert await client.refusal(client.reserve_item(key, model="m\0")) == "MODEL_NOT_PRICED"
     item = client.reserve_item(key, idempotency_key="k\0")
     assert await client.reserve(item) == await client.reserve(item)
     assert await client.refusal(client.reserve_item(key, idempotency_key="k\0")) == "DUPLICATE_REQUEST"
+    settled = [await client.settle(item.reservation_id, 10, 5, worker_id="w\0") for _ in range(2)]
+    assert settled[0] == settled[1]
+    assert settled[0].reservation.worker_id == "w\ufffd"
+    # What is chained is what is stored.
+    assert (await client.verify()).ok
