@@ -138,6 +138,8 @@ class Cradle:
     def __init__(self, data_dir: Path, database: str) -> None:
         self._pid = 0
         self._settings = json.loads(settings(data_dir, database).model_dump_json())
+        # A secret, which is written as stars.
+        self._settings["billing"]["database"] = database
 
     async def open(self) -> None:
         self._process = await asyncio.create_subprocess_exec(
