@@ -22,6 +22,8 @@ _log = structlog.get_logger(__name__)
 
 # How many seals are made at a time: for a million accounts. What is left over waits for the next time.
 AT_MOST = 100
+# Where another process seals: how soon this one may find that it is its turn.
+LOOK_AGAIN_S = 60.0
 
 
 class Sealing:
@@ -44,6 +46,8 @@ class Sealing:
             await asyncio.sleep(wait_s)
             wait_s = self._interval_s
             if not self._engine.sweeps:
+                # Another process does it, as long as it lives.
+                wait_s = min(self._interval_s, LOOK_AGAIN_S)
                 continue
             try:
                 await self.seal()

@@ -5,6 +5,7 @@ with the process and its port, and once more when the process has ended. `Cradle
 """
 
 import asyncio
+import importlib
 import json
 import os
 import signal
@@ -121,6 +122,9 @@ def _live(order: dict[str, Any]) -> None:
 
 
 def main() -> None:
+    with suppress(ImportError):
+        # Once, not in every process that is forked.
+        importlib.import_module("services.billing.store.postgresql")
     for line in sys.stdin:
         pid = os.fork()
         if not pid:
