@@ -100,10 +100,11 @@ class Billing:
                 max_queue=limits.max_queue,
                 max_batch=limits.max_batch,
             )
-            self._engine.start()
+            # It asks the database, which may be far away.
+            await asyncio.to_thread(self._engine.start)
             self._writing = True
         except BaseException:
-            self._store.close()
+            await asyncio.to_thread(self._store.close)
             raise
         self._reading = Reading(self._store, threads=READ_THREADS, max_waiting=MAX_WAITING_READS)
         self._audits = Reading(self._store, threads=1, max_waiting=MAX_WAITING_AUDITS)
@@ -178,7 +179,7 @@ class Billing:
             self._writing = False
             await self._tasks.cancel()
             await self._engine.stop()
-            self._store.close()
+            await asyncio.to_thread(self._store.close)
 
     async def _close_metrics(self) -> None:
         if self._metrics_server is not None:

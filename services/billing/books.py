@@ -5,6 +5,7 @@ thread uses it. An operation judges first and changes afterwards, so that a refu
 """
 
 from collections import defaultdict
+from collections.abc import Iterable
 
 from services.billing import chain, ledger
 from services.billing.key import Key
@@ -21,7 +22,11 @@ PricesMark = tuple[int, int, dict[tuple[str, str], PriceVersion | None]]
 class Books:
     """Everything that the operations of a batch see. All of them see the same moment."""
 
-    def __init__(self, session: Session, leases: Leases, now_ms: int, monotonic_ms: int) -> None:
+    def __init__(
+        self, session: Session, leases: Leases, now_ms: int, monotonic_ms: int, *, sweeps: bool = True
+    ) -> None:
+        # Letting holds lapse is up to this process.
+        self.sweeps = sweeps
         self.now_ms = now_ms
         self.monotonic_ms = monotonic_ms
         self.leases = leases
@@ -124,6 +129,32 @@ class Books:
     def lease(self, reservation_id: str) -> Lease | None:
         """The lease of an open hold."""
         return self.granted.get(reservation_id) or self.leases.get(reservation_id)
+
+    def renew(self, reservation: Reservation) -> tuple[Lease, bool]:
+        """The lease of an open hold after its renewal, and whether it lasts longer by it. The process that sweeps is told."""
+        name = reservation.reservation_id
+        lease = self.lease(name)
+        if lease is None:
+            # Another process made the hold a moment ago.
+            lease = self.leases.found(
+                self.monotonic_ms, self.now_ms, reservation.created_at_ms, reservation.hard_end_ms
+            )
+            self.granted[name] = lease
+        extended = self.leases.extend(lease, self.monotonic_ms)
+        if extended and not self.sweeps:
+            self.changes.renewed.add(name)
+        return lease, extended
+
+    def renewed_elsewhere(self, reservation_ids: Iterable[str]) -> set[str]:
+        """Holds that another process renewed since this was last asked; each has a longer lease now."""
+        renewed: set[str] = set()
+        for reservation_id, times in self._session.renewals(reservation_ids).items():
+            lease = self.lease(reservation_id)
+            if lease is not None and times > lease.renewals:
+                lease.renewals = times
+                if self.leases.extend(lease, self.monotonic_ms):
+                    renewed.add(reservation_id)
+        return renewed
 
     def correct_counters(self, reservation: Reservation, tokens: int, spend_nanos: int) -> None:
         """Add a difference to what an account's reservation counts against its key and account. Its account is saved by

@@ -12,6 +12,11 @@ _NOT_CONTENT = ("context", "operation_id", "reservation_id")
 M = TypeVar("M", bound=Message)
 
 
+def storable(text: str) -> str:
+    """A free text as every store keeps it and gives it back: not all can keep U+0000. What is chained is what is read later."""
+    return text.replace("\0", "\ufffd")
+
+
 def canonical(item: Message) -> bytes:
     """The content's bytes: equal content, equal bytes."""
     return _content(item).SerializeToString(deterministic=True)

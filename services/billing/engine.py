@@ -20,10 +20,15 @@ from services.billing.clock import Clock
 from services.billing.lease import Leases
 from services.billing.metrics import Metrics
 from services.billing.operations.operation import Operation
-from services.billing.store.port import Names, Store, StoreError
+from services.billing.store.port import Again, Names, Store, StoreError
 from services.common.errors import ServiceError, Unavailable
 
 _log = structlog.get_logger(__name__)
+
+# How often a batch is done in all, where other processes are in its way.
+ATTEMPTS = 5
+# How often a process looks at what others opened and closed, and whether it is to sweep.
+LOOK_EVERY_MS = 5_000
 
 Answer = Message | Exception
 
@@ -55,7 +60,14 @@ class Engine:
         self._stopping = False
         # The database failed: leases and connection must be made anew before the next batch.
         self._lost = False
+        self._sweeps = False
+        self._look_at_ms = 0
         self._thread = threading.Thread(target=self._run, name="billing-writer", daemon=True)
+
+    @property
+    def sweeps(self) -> bool:
+        """Whether it is up to this process to let holds lapse, and to seal. Of several on one database one does."""
+        return self._sweeps
 
     def start(self) -> None:
         """Take up the open holds, each with a full lease, and begin. StoreError if the store cannot be read."""
@@ -121,6 +133,10 @@ class Engine:
         """One answer for each operation. Whatever goes wrong becomes an answer: the writer itself never ends."""
         try:
             return self._attempt(operations)
+        except Again as error:
+            if len(operations) == 1:
+                return [error]
+            return [self._process([operation])[0] for operation in operations]
         except StoreError as error:
             self._lost = True
             self._metrics.failed_commits.inc()
@@ -140,11 +156,22 @@ class Engine:
             self._lost = False
         now_ms = self._clock.monotonic_ms()
         self._leases.look(now_ms)
+        if self._store.shared and now_ms >= self._look_at_ms:
+            self._look_round(now_ms)
         names = Names()
         for operation in operations:
             names.add(operation.names())
+        for _ in range(ATTEMPTS - 1):
+            try:
+                return self._write(operations, names, now_ms)
+            except Again as again:
+                names.add(again.names)
+        return self._write(operations, names, now_ms)
+
+    def _write(self, operations: Sequence[Operation], names: Names, now_ms: int) -> list[Answer]:
+        """One transaction, and the leases that follow from it."""
         with self._store.session() as session:
-            books = Books(session, self._leases, self._clock.wall_ms(), now_ms)
+            books = Books(session, self._leases, self._clock.wall_ms(), now_ms, sweeps=self._sweeps)
             books.fetch(names)
             answers: list[Answer] = [operation.apply(books) for operation in operations]
             if books.changes:
@@ -156,7 +183,19 @@ class Engine:
         return answers
 
     def _take_up_leases(self) -> None:
-        self._leases.restart(self._clock.monotonic_ms(), self._clock.wall_ms(), self._store.open_holds())
+        now_ms = self._clock.monotonic_ms()
+        self._sweeps = self._store.may_sweep()
+        self._leases.restart(now_ms, self._clock.wall_ms(), self._store.open_holds())
+        self._look_at_ms = now_ms + LOOK_EVERY_MS
+
+    def _look_round(self, now_ms: int) -> None:
+        """Where others write too: take note of their holds; whoever becomes the one that sweeps begins with full leases, as
+        after a start, since it does not know which of them were renewed."""
+        if not self._sweeps and self._store.may_sweep():
+            self._take_up_leases()
+            return
+        self._leases.compare(now_ms, self._clock.wall_ms(), self._store.open_holds())
+        self._look_at_ms = now_ms + LOOK_EVERY_MS
 
 
 def _answer(tickets: Sequence[_Ticket], answers: Sequence[Answer]) -> None:

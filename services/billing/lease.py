@@ -15,6 +15,8 @@ class Lease:
 
     until_ms: int
     hard_end_ms: int
+    # How many renewals at other processes have been taken into account.
+    renewals: int = 0
 
 
 class Leases:
@@ -71,10 +73,19 @@ class Leases:
         been stepped.
         """
         self._open.clear()
+        self.compare(now_ms, wall_ms, holds)
+
+    def compare(self, now_ms: int, wall_ms: int, holds: Iterable[tuple[str, int, int]]) -> None:
+        """Take note of what other processes opened (each with a full lease) and closed. Arguments as for `restart`."""
+        known, self._open = self._open, {}
         for reservation_id, made_at_ms, hard_end_ms in holds:
-            left_ms = min(hard_end_ms - wall_ms, hard_end_ms - made_at_ms)
-            life_ms = max(left_ms, self._lease_ms)
-            self._open[reservation_id] = Lease(now_ms + self._lease_ms, now_ms + life_ms)
+            lease = known.get(reservation_id) or self.found(now_ms, wall_ms, made_at_ms, hard_end_ms)
+            self._open[reservation_id] = lease
+
+    def found(self, now_ms: int, wall_ms: int, made_at_ms: int, hard_end_ms: int) -> Lease:
+        """A full lease for a hold that somebody else made, or this process before it was started again."""
+        left_ms = min(hard_end_ms - wall_ms, hard_end_ms - made_at_ms)
+        return Lease(now_ms + self._lease_ms, now_ms + max(left_ms, self._lease_ms))
 
     def _renew_all(self, now_ms: int) -> None:
         for lease in self._open.values():

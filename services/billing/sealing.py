@@ -22,6 +22,8 @@ _log = structlog.get_logger(__name__)
 
 # How many seals are made at a time: for a million accounts. What is left over waits for the next time.
 AT_MOST = 100
+# Where another process seals: how soon this one may find that it is its turn.
+LOOK_AGAIN_S = 60.0
 
 
 class Sealing:
@@ -43,6 +45,10 @@ class Sealing:
         while True:
             await asyncio.sleep(wait_s)
             wait_s = self._interval_s
+            if not self._engine.sweeps:
+                # Another process does it, as long as it lives.
+                wait_s = min(self._interval_s, LOOK_AGAIN_S)
+                continue
             try:
                 await self.seal()
             except ServiceError as error:
@@ -52,7 +58,9 @@ class Sealing:
 
     async def seal(self) -> list[Seal]:
         """Seal what is not yet sealed; answers the seals that were made, none where nothing has changed. What is booked
-        meanwhile is for the next time, or there would be no end of it."""
+        meanwhile is for the next time, or there would be no end of it. Unavailable where another process does it."""
+        if not self._engine.sweeps:
+            raise Unavailable("another billing process on this database seals; ask that one")
         made: list[Seal] = []
         async with self._one_at_a_time:
             while len(made) < AT_MOST:

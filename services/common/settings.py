@@ -154,8 +154,9 @@ class BillingSettings(Section):
 
     listen: str = "127.0.0.1:50052"
     metrics_listen: str = ""
-    # `sqlite:///relative/path`, `sqlite:////absolute/path`; empty means `billing.db` below data_dir.
-    database: str = ""
+    # `sqlite:///relative/path`, `sqlite:////absolute/path`, `postgresql://user:password@host/database`, which is why it is
+    # a secret; empty means `billing.db` below data_dir.
+    database: SecretStr = SecretStr("")
     # How often what has changed is sealed, and the private key that signs; empty means `seal_key` below data_dir.
     seal_interval_s: Positive = 3600.0
     seal_key: str = ""
@@ -209,7 +210,7 @@ class Settings(BaseSettings):
     @property
     def database_url(self) -> str:
         """Where billing keeps its ledger."""
-        return self.billing.database or f"sqlite:///{self.data_dir / 'billing.db'}"
+        return self.billing.database.get_secret_value() or f"sqlite:///{self.data_dir / 'billing.db'}"
 
     @property
     def seal_key_path(self) -> Path:

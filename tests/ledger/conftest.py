@@ -1,5 +1,5 @@
 """The proofs of the ledger run over every store that the contract's suite runs over, with its fixtures."""
 
-from tests.contract.billing.conftest import client, database, service
+from tests.contract.billing.conftest import client, database, postgresql, service
 
-__all__ = ["client", "database", "service"]
+__all__ = ["client", "database", "postgresql", "service"]

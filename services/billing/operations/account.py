@@ -5,6 +5,7 @@ from speedinfer.billing.v1 import account_pb2 as pb
 
 from services.billing import ledger, messages
 from services.billing.books import Books
+from services.billing.content import storable
 from services.billing.ledger import Account, Kind
 from services.billing.operations.allowance import amount, read_account_limits
 from services.billing.operations.mutation import Mutation, Refused, invalid, not_found
@@ -131,7 +132,7 @@ def existing(books: Books, account_id: str) -> Account:
 def _text(text: str, field: str) -> str:
     if len(text) > MAX_NOTE_CHARS:
         raise invalid(field, f"at most {MAX_NOTE_CHARS} characters are kept")
-    return text
+    return storable(text)
 
 
 def _post(

@@ -79,11 +79,17 @@ class Lapse:
 
     def apply(self, books: Books) -> Message:
         """See Operation."""
+        if not books.sweeps:
+            return UInt32Value(value=0)
         lapsed = books.leases.lapsed(books.monotonic_ms, self.at_most)
         if lapsed:
             books.fetch(Names(reservations=set(lapsed)))
+        # Looked for once the accounts are locked, so that nobody renews them meanwhile.
+        renewed = books.renewed_elsewhere(lapsed) if lapsed else set()
         count = 0
         for reservation_id in lapsed:
+            if reservation_id in renewed:
+                continue
             known = books.reservation(reservation_id)
             cell = step(known.state if known else State.UNKNOWN, Event.LAPSE)
             if known is None or cell.effect is not Effect.GIVE_BACK:

@@ -1,4 +1,5 @@
-"""Renew: an open hold lasts longer. Pure. Nothing is stored, since a restart gives every open hold a full lease anyhow."""
+"""Renew: an open hold lasts longer. Pure. Nothing is stored, since a restart gives every open hold a full lease anyhow; only
+where another process sweeps, it must be told."""
 
 from dataclasses import dataclass
 
@@ -25,9 +26,8 @@ class Renew:
         effect = step(known.state if known else State.UNKNOWN, Event.RENEW).effect
         result = pb.RenewResult(reservation_id=self.item.reservation_id)
         if effect is Effect.EXTEND:
-            lease = books.lease(self.item.reservation_id)
-            assert lease is not None, "an open hold has a lease"
-            extended = books.leases.extend(lease, books.monotonic_ms)
+            assert known is not None, "what is open is known"
+            lease, extended = books.renew(known)
             result.status = pb.RENEW_STATUS_RENEWED if extended else pb.RENEW_STATUS_AT_HARD_END
             result.lease_ms = max(lease.until_ms - books.monotonic_ms, 0)
         else:

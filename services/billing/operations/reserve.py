@@ -34,7 +34,9 @@ class Reserve:
 
     def names(self) -> Names:
         """See Operation."""
-        return Names(reservations={self.item.reservation_id}, keys={self.item.key_id})
+        item = self.item
+        bearers = {(item.key_id, item.idempotency_key)} if item.idempotency_key else set()
+        return Names(reservations={item.reservation_id}, keys={item.key_id}, bearers=bearers)
 
     def apply(self, books: Books) -> pb.ReserveResult:
         """See Operation."""

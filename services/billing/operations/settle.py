@@ -6,6 +6,7 @@ from speedinfer.billing.v1 import reservation_pb2 as pb
 
 from services.billing import ledger, messages, price, usage
 from services.billing.books import Books
+from services.billing.content import storable
 from services.billing.identity import Age, age
 from services.billing.ledger import Account, Kind
 from services.billing.reservation import Effect, Event, Reservation, State, step
@@ -73,7 +74,7 @@ class Settle:
         books.close(reservation, account, becomes)
         reservation.charge_nanos = amount_nanos
         reservation.usage = counts
-        reservation.worker_id = self.item.worker_id[:MAX_WORKER_ID_CHARS]
+        reservation.worker_id = self._worker_id()
         reservation.attempts = self.item.attempts
         reservation.ending = self.item.ending
         reservation.overrun = amount_nanos > reservation.hold_nanos
@@ -95,6 +96,9 @@ class Settle:
         reservation.balance_after_nanos = account.balance_nanos
         return self._about(books, reservation, _done(becomes))
 
+    def _worker_id(self) -> str:
+        return storable(self.item.worker_id[:MAX_WORKER_ID_CHARS])
+
     def _difference(self, known: Reservation, counts: Counts) -> str:
         """The first field in which a repeated settlement differs from the one that was booked."""
         assert known.usage is not None, "a charged reservation has usage"
@@ -102,7 +106,7 @@ class Settle:
             ("usage.prompt_tokens", known.usage.prompt, counts.prompt),
             ("usage.cached_prompt_tokens", known.usage.cached, counts.cached),
             ("usage.completion_tokens", known.usage.completion, counts.completion),
-            ("worker_id", known.worker_id, self.item.worker_id[:MAX_WORKER_ID_CHARS]),
+            ("worker_id", known.worker_id, self._worker_id()),
             ("attempts", known.attempts, self.item.attempts),
             ("ending", known.ending, self.item.ending),
         ):

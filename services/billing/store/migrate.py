@@ -1,4 +1,4 @@
-"""Numbered migrations of a SQLite database. Only the SQLite store imports it.
+"""Numbered migrations: what is common to all stores, and those of a SQLite database. Only stores import it.
 
 A database is taken only if it is exactly what the migrations that it names would have made: each is known and unchanged, none
 is missing, and every table, index and trigger stands as written. A newer version, half a migration or a dropped trigger is
@@ -33,21 +33,22 @@ class Migration:
         return hashlib.sha256(self.text.encode()).hexdigest()
 
 
-def known() -> list[Migration]:
-    """All migrations, in order: files named `NNNN_what.sql`."""
-    files = sorted(FOLDER.glob("[0-9]*.sql"))
+def known(folder: Path) -> list[Migration]:
+    """All migrations of a folder, in order: files named `NNNN_what.sql`."""
+    files = sorted(folder.glob("[0-9]*.sql"))
     return [Migration(int(file.stem.split("_")[0]), file.stem, file.read_text()) for file in files]
 
 
 def migrate(connection: sqlite3.Connection, now_ms: int, place: str) -> None:
     """Bring a database to the newest version, or refuse it with a ConfigurationError that says why."""
-    migrations = known()
+    migrations = known(FOLDER)
     connection.execute("BEGIN IMMEDIATE")
     try:
         if not _objects(connection):
             connection.execute(_TABLE)
         applied = _applied(connection, place)
-        _check(connection, applied, migrations, place)
+        check_known(applied, migrations, place)
+        check_objects(_expected(migrations[: len(applied)]), _objects(connection), len(applied), place)
         for migration in migrations[len(applied) :]:
             _apply(connection, migration, now_ms)
         connection.execute("COMMIT")
@@ -58,9 +59,10 @@ def migrate(connection: sqlite3.Connection, now_ms: int, place: str) -> None:
 
 def check(connection: sqlite3.Connection, place: str) -> None:
     """Refuse with a ConfigurationError a database that is not of the newest version; change nothing."""
-    migrations = known()
+    migrations = known(FOLDER)
     applied = _applied(connection, place)
-    _check(connection, applied, migrations, place)
+    check_known(applied, migrations, place)
+    check_objects(_expected(migrations[: len(applied)]), _objects(connection), len(applied), place)
     if len(applied) < len(migrations):
         raise ConfigurationError(
             f"{place} is of version {len(applied)}, older than this program's {len(migrations)}; billing brings it up when "
@@ -82,9 +84,8 @@ def _applied(connection: sqlite3.Connection, place: str) -> list[tuple[int, str,
     return connection.execute("SELECT number, name, sha256 FROM migration ORDER BY number").fetchall()
 
 
-def _check(
-    connection: sqlite3.Connection, applied: list[tuple[int, str, str]], migrations: list[Migration], place: str
-) -> None:
+def check_known(applied: list[tuple[int, str, str]], migrations: list[Migration], place: str) -> None:
+    """Refuse migrations (number, name, hash) that ran and are not ours."""
     for index, (number, name, sha256) in enumerate(applied):
         if index >= len(migrations):
             raise ConfigurationError(
@@ -93,12 +94,14 @@ def _check(
             )
         if (number, name, sha256) != (migrations[index].number, migrations[index].name, migrations[index].sha256):
             raise ConfigurationError(f"{place} has a migration {number} ({name}) that this program does not know")
-    expected = _expected(migrations[: len(applied)])
-    found = _objects(connection)
+
+
+def check_objects(expected: dict[str, str], found: dict[str, str], version: int, place: str) -> None:
+    """Refuse a database whose objects (definitions by name) are not exactly the expected ones."""
     wrong = sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
     if wrong:
         raise ConfigurationError(
-            f"{place} is half migrated or was altered by hand: {', '.join(wrong)} not as version {len(applied)} has it; "
+            f"{place} is half migrated or was altered by hand: {', '.join(wrong)} not as version {version} has it; "
             "restore it from a backup"
         )
 

@@ -31,6 +31,8 @@ class Names:
     operations: set[str] = field(default_factory=set)
     keys: set[str] = field(default_factory=set)
     accounts: set[str] = field(default_factory=set)
+    # Idempotency keys, each with the id of the API key that it came with.
+    bearers: set[tuple[str, str]] = field(default_factory=set)
 
     def add(self, other: "Names") -> None:
         """Take in what another one names."""
@@ -38,6 +40,15 @@ class Names:
         self.operations |= other.operations
         self.keys |= other.keys
         self.accounts |= other.accounts
+        self.bearers |= other.bearers
+
+
+class Again(StoreError):
+    """Another process was in the way: nothing of the batch stands, and it is to be done again, naming these as well."""
+
+    def __init__(self, names: Names) -> None:
+        super().__init__("billing's database was changed by another process meanwhile; try again")
+        self.names = names
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +115,8 @@ class Changes:
     operations: list[DoneOperation] = field(default_factory=list)
     transactions: list[NewTransaction] = field(default_factory=list)
     entries: list[NewEntry] = field(default_factory=list)
+    # Open holds whose renewal the sweeping process must learn of.
+    renewed: set[str] = field(default_factory=set)
     seals: list[Seal] = field(default_factory=list)
 
     def __bool__(self) -> bool:
@@ -111,7 +124,7 @@ class Changes:
 
 
 class Session(Protocol):
-    """One write transaction."""
+    """One write transaction. Where other processes write too, any call may raise Again."""
 
     def load(self, names: Names) -> Loaded:
         """Lock the accounts named, those of the keys and of the reservations, in sorted order; then read everything that is
@@ -135,6 +148,9 @@ class Session(Protocol):
 
     def open_holds(self, key_id: str) -> int:
         """How many holds of the line that the key is the first of are open."""
+
+    def renewals(self, reservation_ids: Iterable[str]) -> dict[str, int]:
+        """How often each hold was renewed at processes that do not sweep; those that never were may be left out."""
 
     def next_transaction(self) -> int:
         """A number for a transaction."""
@@ -225,7 +241,11 @@ class Reader(Protocol):
 
 
 class Store(Protocol):
-    """A database. Only one writer uses `session`; any number of threads may have readers."""
+    """A database. Only one writer of a process uses `session`; any number of threads may have readers."""
+
+    @property
+    def shared(self) -> bool:
+        """Other processes may write to it as well."""
 
     @property
     def errors(self) -> tuple[type[Exception], ...]:
@@ -239,6 +259,10 @@ class Store(Protocol):
 
     def open_holds(self) -> Iterable[tuple[str, int, int]]:
         """Ids of open holds with the moments of making and hard end."""
+
+    def may_sweep(self) -> bool:
+        """Whether letting holds lapse is up to this process: to one at most of those that share the database, and to that
+        one until its connection ends. StoreError if nobody can tell."""
 
     def reader(self) -> Reader:
         """A reader of its own connection."""

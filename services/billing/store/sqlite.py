@@ -8,7 +8,6 @@ database, whose leases and batches would not know of ours.
 # ruff: noqa: S608
 
 import fcntl
-import json
 import os
 import sqlite3
 import time
@@ -18,13 +17,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from services.billing.key import Key
-from services.billing.limits import Counters, Window
+from services.billing.limits import Counters
 from services.billing.price import PriceVersion
 from services.billing.reservation import Reservation, State
-from services.billing.store import rows, sqlite_seals
+from services.billing.store import rows, sql_seals, sqlite_words
 from services.billing.store.kept import Kept
 from services.billing.store.migrate import migrate
-from services.billing.store.port import Changes, DoneOperation, Loaded, Names, StoreError
+from services.billing.store.port import Changes, Loaded, Names, StoreError
+from services.billing.store.sql_session import PERIODS, SqlSession
 from services.billing.store.sqlite_reader import SqliteReader
 from services.common.errors import ConfigurationError
 
@@ -32,13 +32,13 @@ BUSY_TIMEOUT_MS = 5_000
 LOOK_FOR_LOCK_EVERY_S = 0.005
 # The first with STRICT tables and JSON functions always built in.
 MIN_SQLITE = (3, 38, 0)
-PRICE_CACHE = 4_096
 T = TypeVar("T")
-PERIODS = ("minute", "day", "month")
 
 
 class SqliteStore:
     """See Store."""
+
+    shared = False
 
     def __init__(self, path: Path, now_ms: Callable[[], int], lock_wait_s: float = 0.0) -> None:
         if sqlite3.sqlite_version_info < MIN_SQLITE:
@@ -119,6 +119,10 @@ class SqliteStore:
         except sqlite3.Error as error:
             raise StoreError(f"billing's database cannot be read: {error}") from error
 
+    def may_sweep(self) -> bool:
+        """See Store. There is no other process."""
+        return True
+
     def reader(self) -> SqliteReader:
         """See Store."""
         return SqliteReader(connect(self._path, read_only=True))
@@ -166,12 +170,12 @@ def lock(path: Path, wait_s: float) -> int:
             return descriptor
 
 
-class SqliteSession:
+class SqliteSession(SqlSession):
     """See Session. BEGIN IMMEDIATE has locked the whole database, accounts included."""
 
     def __init__(self, connection: sqlite3.Connection, prices: dict[str, PriceVersion], kept: Kept) -> None:
+        super().__init__(prices)
         self._connection = connection
-        self._prices = prices
         self._kept = kept
         self._loaded = Loaded()
         self._changes = Changes()
@@ -188,59 +192,14 @@ class SqliteSession:
         account_ids = names.accounts | {key.account_id for key in keys.values()}
         account_ids |= {one.account_id for one in reservations.values() if one.account_id is not None}
         accounts, unknown = _known(kept.accounts, account_ids)
-        accounts |= self._by_id("account", "account_id", rows.ACCOUNT, unknown, rows.account, "kind = 'customer'")
+        accounts |= self._by_id("account", "account_id", rows.ACCOUNT, unknown, rows.account, "AND kind = 'customer'")
         self._loaded.accounts |= accounts
         self._loaded.keys |= keys
-        columns = "operation_id, kind, content, answer, done_at_ms"
-        operations = self._by_id(
-            "operation", "operation_id", columns, names.operations, lambda row: DoneOperation(*row)
-        )
-        return Loaded(reservations, operations, keys, accounts)
+        return Loaded(reservations, self._operations(names.operations), keys, accounts)
 
-    def bearers(self, account_id: str, idempotency_key: str) -> list[tuple[str, State]]:
-        """See Session. Two statements, because each of the two partial indexes serves one of them."""
-        found: list[tuple[str, State]] = []
-        for condition in ("state IN (1, 2)", "state = 5"):
-            statement = (
-                "SELECT reservation_id, state FROM reservation WHERE account_id = ? AND idempotency_key = ? "
-                f"AND idempotency_key <> '' AND {condition}"
-            )
-            rows_found = self._connection.execute(statement, (account_id, idempotency_key))
-            found += [(row[0], State(row[1])) for row in rows_found]
-        return found
-
-    def price_at(self, model: str, account_id: str, at_ms: int) -> PriceVersion | None:
-        """See Session."""
-        return self._price_of(model, account_id, at_ms)
-
-    def price_latest(self, model: str, account_id: str) -> PriceVersion | None:
-        """See Session."""
-        return self._price_of(model, account_id, 2**63 - 1)
-
-    def price(self, version: str) -> PriceVersion:
-        """See Session."""
-        if version not in self._prices:
-            row = self._one(f"SELECT {rows.PRICE} FROM price_version WHERE version = ?", (version,))
-            assert row is not None, "a pinned price version exists"
-            if len(self._prices) >= PRICE_CACHE:
-                self._prices.clear()
-            self._prices[version] = rows.price(row)
-        return self._prices[version]
-
-    def counters(self, key_id: str) -> Counters:
-        """See Session."""
-        statement = "SELECT period, start_ms, requests, tokens, spend_nanos FROM key_counter WHERE key_id = ?"
-        windows = {row[0]: Window(*row[1:]) for row in self._connection.execute(statement, (key_id,))}
-        return Counters(*(windows.get(period) or Window() for period in PERIODS))
-
-    def open_holds(self, key_id: str) -> int:
-        """See Session."""
-        statement = (
-            "SELECT count(*) FROM reservation WHERE state = 1 "
-            "AND key_id IN (SELECT key_id FROM api_key WHERE first_key_id = ?)"
-        )
-        row = self._one(statement, (key_id,))
-        return 0 if row is None else int(row[0])
+    def renewals(self, reservation_ids: Iterable[str]) -> dict[str, int]:
+        """See Session. The one process that there is needs no store to remember its own."""
+        return {}
 
     def next_transaction(self) -> int:
         """See Session."""
@@ -298,40 +257,29 @@ class SqliteSession:
             ],
         )
         many(_INSERT_CHARGE, [rows.charge_row(one, one.charge) for one in changes.transactions if one.charge])
-        sqlite_seals.insert(self._connection, changes.seals)
+        many(_insert("seal", sql_seals.SEAL), [sql_seals.row(one) for one in changes.seals])
 
     def stored(self) -> None:
         """The session has ended well: what it read and wrote is known now."""
         self._kept.stored(self._loaded, self._changes)
 
+    def _all(self, statement: str, *values: Any) -> list[Any]:
+        return sqlite_words.run(self._connection, statement, values)
+
     def _price_of(self, model: str, account_id: str, at_ms: int) -> PriceVersion | None:
         scope = (model, account_id)
         if scope not in self._kept.prices:
-            found = self._connection.execute(
+            found = self._all(
                 f"SELECT {rows.PRICE} FROM price_version WHERE model = ? AND account_id = ? "
                 "ORDER BY effective_from_ms, number",
-                scope,
+                *scope,
             )
             self._kept.keep_prices(scope, [rows.price(row) for row in found])
         applies = [one for one in self._kept.prices[scope] if one.effective_from_ms <= at_ms]
         return applies[-1] if applies else None
 
-    def _one(self, statement: str, values: tuple[Any, ...]) -> Any:
-        return self._connection.execute(statement, values).fetchone()
-
     def _highest(self, table: str) -> int:
-        row = self._one(f"SELECT max(number) FROM {table}", ())
-        return int(row[0] or 0)
-
-    def _by_id(
-        self, table: str, name: str, columns: str, wanted: set[str], make: Callable[[rows.Row], Any], only: str = "1"
-    ) -> dict[str, Any]:
-        """Rows by id. The ids go in as one JSON text, so that the statement is the same for any number of them."""
-        if not wanted:
-            return {}
-        statement = f"SELECT {columns} FROM {table} WHERE {name} IN (SELECT value FROM json_each(?)) AND {only}"
-        found = self._connection.execute(statement, (json.dumps(list(wanted)),))
-        return {row[0]: make(row) for row in found}
+        return int(self._all(f"SELECT max(number) FROM {table}")[0][0] or 0)
 
 
 def _known(kept: Mapping[str, T], wanted: Iterable[str]) -> tuple[dict[str, T], set[str]]:

@@ -1,18 +1,29 @@
 """The suite runs over every store; a new one is a further parameter of `database`."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.contract.billing.postgresql import Server, running
 from tests.contract.billing.service import Client, Service
 
 
-@pytest.fixture(params=["sqlite"])
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[Server]:
+    """The PostgreSQL server of the run."""
+    with running() as server:
+        yield server
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=[pytest.mark.processes, pytest.mark.real])])
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The URL of an empty database."""
-    assert request.param == "sqlite"
-    return f"sqlite:///{tmp_path / 'billing.db'}"
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'billing.db'}"
+    server: Server = request.getfixturevalue("postgresql")
+    server.empty()
+    return server.url
 
 
 @pytest.fixture

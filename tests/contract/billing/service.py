@@ -214,9 +214,11 @@ class Client:
         assert result.WhichOneof("outcome") == "refusal", result
         return pb.RefusalReason.Name(result.refusal.reason).removeprefix("REFUSAL_REASON_")
 
-    async def settle(self, reservation_id: str, prompt: int | None, completion: int | None, **fields: Any) -> Any:
+    def settle_item(
+        self, reservation_id: str, prompt: int | None, completion: int | None, **fields: Any
+    ) -> pb.SettleItem:
         cached = fields.pop("cached", None)
-        item = pb.SettleItem(
+        return pb.SettleItem(
             **{
                 "reservation_id": reservation_id,
                 "usage": usage_pb2.Usage(
@@ -228,6 +230,9 @@ class Client:
                 **fields,
             }
         )
+
+    async def settle(self, reservation_id: str, prompt: int | None, completion: int | None, **fields: Any) -> Any:
+        item = self.settle_item(reservation_id, prompt, completion, **fields)
         return (await self.reservations.Settle(pb.SettleRequest(items=[item]))).results[0]
 
     async def release(self, reservation_id: str) -> str:
@@ -259,8 +264,8 @@ BOUNDS = price_pb2.ModelBounds(max_output_tokens=1_000_000, template_request_tok
 class Service:
     """One billing service of a test, in this process; it can be started again on the same data."""
 
-    def __init__(self, data_dir: Path, database: str, **limits: Any) -> None:
-        self.clock = MovedClock()
+    def __init__(self, data_dir: Path, database: str, clock: MovedClock | None = None, **limits: Any) -> None:
+        self.clock = clock or MovedClock()
         self._settings = settings(data_dir, database, **limits)
 
     async def start(self) -> Client:
@@ -285,18 +290,22 @@ class Process:
     """One billing service as a process that can be killed."""
 
     def __init__(self, data_dir: Path, database: str) -> None:
-        self._arguments = settings(data_dir, database).model_dump_json()
+        # On its standard input: a URL may hold a password, and arguments are for everybody to read.
+        self._settings = settings(data_dir, database).model_dump(mode="json") | {"admin_token": TOKEN}
+        self._settings["billing"]["database"] = database
 
     async def start(self) -> Client:
         script = (
             "import json, sys; from services.billing.main import main; from services.common.settings import Settings; "
-            f"values = json.loads(sys.argv[1]); values['admin_token'] = {TOKEN!r}; "
-            "sys.exit(main(Settings.model_validate(values)))"
+            "sys.exit(main(Settings.model_validate(json.load(sys.stdin))))"
         )
         self.process = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", script, self._arguments, stderr=asyncio.subprocess.PIPE
+            sys.executable, "-c", script, stdin=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
         )
+        assert self.process.stdin is not None
         assert self.process.stderr is not None
+        self.process.stdin.write(json.dumps(self._settings).encode())
+        self.process.stdin.close()
         async for line in self.process.stderr:
             event = json.loads(line) if line.startswith(b"{") else {}
             if event.get("event") == "serving":

@@ -1,11 +1,21 @@
 """`VerifyLedger` names the row that somebody changed behind billing's back."""
 
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.contract.billing.sealed_ledger import behind_its_back
+from tests.contract.billing import sealed_ledger
+from tests.contract.billing.postgresql import Server
 from tests.contract.billing.service import Client, Service
+
+
+def behind_its_back(database: str) -> AbstractContextManager[Any]:
+    """A connection of somebody who may write the database, past its triggers."""
+    if database.startswith("postgresql:"):
+        return Server(database).behind_its_back()
+    return sealed_ledger.behind_its_back(Path(database.removeprefix("sqlite:///")))
 
 
 @pytest.mark.parametrize(
@@ -30,15 +40,13 @@ from tests.contract.billing.service import Client, Service
         ("UPDATE entry SET account_seq = 9 WHERE number = 3", "entry ent_3"),
     ],
 )
-async def test_a_changed_row_is_named(
-    service: Service, client: Client, tmp_path: Path, change: str, named: str
-) -> None:
+async def test_a_changed_row_is_named(service: Service, client: Client, database: str, change: str, named: str) -> None:
     key = await client.key(await client.open_account("10"))
     await client.settle(await client.hold(key), 10, 5)
     await client.hold(key)
     sound = await client.verify()
     assert (sound.ok, sound.accounts, sound.transactions, sound.entries, sound.reservations) == (True, 1, 2, 4, 2)
-    with behind_its_back(tmp_path / "billing.db") as connection:
+    with behind_its_back(database) as connection:
         connection.execute(change)
     verdict = await client.verify()
     assert not verdict.ok

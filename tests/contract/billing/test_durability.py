@@ -10,48 +10,11 @@ import grpc
 import pytest
 from speedinfer.billing.v1 import reservation_pb2 as pb
 
-from services.common.money import from_money
 from tests.contract.billing import sealed_ledger
+from tests.contract.billing.acknowledged import Acknowledged, assert_kept, load
 from tests.contract.billing.service import Client, Process, Service, status_of
 
 USD = 1_000_000_000
-
-
-class Acknowledged(dict[str, str]):
-    """What was acknowledged, by reservation; tells when there is enough of it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.wanted = 0
-        self.enough = asyncio.Event()
-
-    def __setitem__(self, reservation_id: str, state: str) -> None:
-        super().__setitem__(reservation_id, state)
-        if len(self) >= self.wanted:
-            self.enough.set()
-
-    def want(self, more: int) -> None:
-        self.wanted = len(self) + more
-        self.enough.clear()
-
-
-async def load(client: Client, key: str, acknowledged: Acknowledged) -> None:
-    """Reserve and settle or release until the service is gone; notes what was acknowledged, step by step."""
-    for turn in range(10_000):
-        item = client.reserve_item(key, prompt=pb.PromptSize(text_bytes=100), output_limit=10)
-        try:
-            assert (await client.reserve(item)).HasField("reservation")
-            acknowledged[item.reservation_id] = "HELD"
-            if turn % 3 == 0:
-                continue
-            if turn % 3 == 1:
-                assert await client.release(item.reservation_id) == "RELEASED"
-                acknowledged[item.reservation_id] = "RELEASED"
-                continue
-            assert (await client.settle(item.reservation_id, 7, 3)).status == pb.SETTLE_STATUS_SETTLED
-            acknowledged[item.reservation_id] = "SETTLED"
-        except grpc.aio.AioRpcError:
-            return
 
 
 @pytest.mark.processes
@@ -62,7 +25,8 @@ async def test_kill_9_loses_nothing_that_was_acknowledged(database: str, tmp_pat
     account = await client.open_account("1000")
     key = await client.key(account)
     acknowledged = Acknowledged()
-    for _ in range(3):
+    # A server of its own outlives what is killed here, so that less of it says as much.
+    for _ in range(1 if database.startswith("postgresql:") else 3):
         acknowledged.want(150)
         callers = [asyncio.create_task(load(client, key, acknowledged)) for _ in range(16)]
         await acknowledged.enough.wait()
@@ -70,23 +34,7 @@ async def test_kill_9_loses_nothing_that_was_acknowledged(database: str, tmp_pat
         await asyncio.gather(*callers)
         await client.channel.close()
         client = await process.start()
-        charged = 0
-        for reservation_id, word in acknowledged.items():
-            found = await client.request(account, reservation_id)
-            state = pb.ReservationState.Name(found.state).removeprefix("RESERVATION_STATE_")
-            # What was held only may have been settled or released by a call that got no answer.
-            assert state == word or word == "HELD"
-            charged += from_money(found.charge)
-        verdict = await client.verify()
-        assert verdict.ok, list(verdict.problems)
-        balance, held = await client.balance(account)
-        unanswered = verdict.reservations - len(acknowledged)
-        assert 1000 * USD - charged - unanswered * 10_000 <= balance <= 1000 * USD - charged
-        # Every settlement that is sent again is charged once.
-        for reservation_id, word in acknowledged.items():
-            if word == "SETTLED":
-                assert (await client.settle(reservation_id, 7, 3)).status == pb.SETTLE_STATUS_SETTLED
-        assert await client.balance(account) == (balance, held)
+        await assert_kept(client, account, acknowledged)
     assert await process.terminate() == 0
     await client.channel.close()
 
@@ -102,6 +50,7 @@ def full_disk() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 async def test_a_full_disk_acknowledges_nothing_and_recovers(service: Service, client: Client) -> None:
     account = await client.open_account("10")
     key = await client.key(account)
@@ -124,6 +73,7 @@ async def test_a_full_disk_acknowledges_nothing_and_recovers(service: Service, c
     assert (await client.verify()).ok
 
 
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 async def test_a_seal_that_finds_no_room_is_made_later(service: Service, client: Client) -> None:
     account = await client.open_account("10")
     with full_disk():
