@@ -1,6 +1,6 @@
 """kill -9 at every step of a call, and at random under load: nothing acknowledged is lost, nothing is done twice.
 
-FUZZ_LEDGER_KILLS says how often it is killed at random.
+FUZZ_LEDGER_KILLS says how often it is killed at random; without it a quarter as often where a start takes longer.
 """
 
 import asyncio
@@ -23,7 +23,8 @@ from tests.ledger.cradle import COMMITTED, STEPS, Cradle
 
 pytestmark = pytest.mark.processes
 USD = 1_000_000_000
-KILLS = int(os.environ.get("FUZZ_LEDGER_KILLS", "20"))
+KILLS = {"sqlite": 20, "postgresql": 5}
+KILLS_WANTED = os.environ.get("FUZZ_LEDGER_KILLS")
 CALLERS = 16
 # What a settlement of the tests costs: 7 and 3 tokens at 1 USD per million.
 CHARGE = 10_000
@@ -170,7 +171,7 @@ async def load(client: Client, account: str, key: str, acknowledged: Acknowledge
             return
 
 
-async def check(client: Client, account: str, acknowledged: Acknowledged, where: str) -> None:
+async def check(client: Client, account: str, acknowledged: Acknowledged, kills: int, where: str) -> None:
     """What was acknowledged stands, and every charge that there is was taken once."""
     verdict = await client.verify()
     assert verdict.ok, (where, list(verdict.problems))
@@ -188,10 +189,11 @@ async def check(client: Client, account: str, acknowledged: Acknowledged, where:
     assert held_nanos == held * 110_000, where
     # One nano for each credit; of those that got no answer each may stand.
     more = balance - (1_000 * USD - settled * CHARGE) - acknowledged.credits
-    assert 0 <= more <= CALLERS * KILLS, (where, more)
+    assert 0 <= more <= CALLERS * kills, (where, more)
 
 
-async def test_kill_9_at_random_loses_nothing_and_doubles_nothing(cradle: Cradle) -> None:
+async def test_kill_9_at_random_loses_nothing_and_doubles_nothing(cradle: Cradle, database: str) -> None:
+    kills = int(KILLS_WANTED or KILLS[database.partition(":")[0]])
     seed = secrets.randbelow(2**32)
     chance = Random(seed)
     client = await cradle.start()
@@ -199,7 +201,7 @@ async def test_kill_9_at_random_loses_nothing_and_doubles_nothing(cradle: Cradle
     account = await client.open_account("1000")
     key = await client.key(account)
     acknowledged = Acknowledged()
-    for kill in range(KILLS):
+    for kill in range(kills):
         acknowledged.wanted = chance.randint(1, 60)
         acknowledged.enough.clear()
         callers = [asyncio.create_task(load(client, account, key, acknowledged, chance)) for _ in range(CALLERS)]
@@ -208,7 +210,7 @@ async def test_kill_9_at_random_loses_nothing_and_doubles_nothing(cradle: Cradle
         await asyncio.gather(*callers)
         await client.channel.close()
         client = await cradle.start()
-        await check(client, account, acknowledged, f"seed {seed}, kill {kill}")
+        await check(client, account, acknowledged, kill + 1, f"seed {seed}, kill {kill}")
         # Settlements that are sent again are charged once.
         before = await client.balance(account)
         again = [name for name, told in acknowledged.items() if told == "SETTLED"][-20:]
