@@ -1,7 +1,7 @@
 """Restores that are killed before every touch of the file system, each in a process forked from one that has imported all.
 
-`python -m tests.ledger.restorer` reads one order a line: the ledger's place, the copy, and before which touch to die. It answers
-what the process came to and how far it got. `Restorer` is the test's side.
+`python -m tests.ledger.restorer` reads one order a line: the ledger's place, the copy, and before which touch to die. It
+answers what the process came to and how far it got. `Restorer` is the test's side.
 """
 
 import json
@@ -25,11 +25,20 @@ NOW_MS = 1_800_000_000_000
 class Death:
     """Ends this process before it touches the ledger's folder for the so-manieth time."""
 
-    def __init__(self, folder: str, touch: int, told: int) -> None:
-        self._folder, self._left, self._told = folder, touch, told
+    def __init__(self, order: dict[str, Any], told: int) -> None:
+        self._folder, self._left = str(Path(order["database"]).parent), order["touch"]
+        self._drafts, self._told = order["drafts"], told
 
     def hook(self, event: str, arguments: tuple[Any, ...]) -> None:
         if event not in TOUCHES or self._folder not in str(arguments[0]):
+            return
+        name = Path(str(arguments[0])).name
+        # What is beside a draft goes in one loop with it.
+        if (
+            name.startswith(".")
+            and event != "os.rename"
+            and (not self._drafts or name.endswith(("-wal", "-shm", "-journal")))
+        ):
             return
         self._left -= 1
         if not self._left:
@@ -40,7 +49,7 @@ class Death:
 
 def _restore(order: dict[str, Any], told: int) -> None:
     database = Path(order["database"])
-    sys.addaudithook(Death(str(database.parent), order["touch"], told).hook)
+    sys.addaudithook(Death(order, told).hook)
     stores.restore(f"sqlite:///{database}", Path(order["copy"]), lambda: NOW_MS, lambda _: None, replace=True)
 
 
@@ -68,11 +77,12 @@ class Restorer:
 
     _process: "subprocess.Popen[str]"
 
-    def restore(self, database: Path, copy: Path, touch: int) -> str:
-        """Before what it was killed; nothing where it came to its end first."""
+    def restore(self, database: Path, copy: Path, touch: int, *, drafts: bool = True) -> str:
+        """Before what it was killed; nothing where it came to its end first. Touches of drafts count, or do not."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps({"database": str(database), "copy": str(copy), "touch": touch}) + "\n")
+        order = {"database": str(database), "copy": str(copy), "touch": touch, "drafts": drafts}
+        self._process.stdin.write(json.dumps(order) + "\n")
         self._process.stdin.flush()
         told = json.loads(self._process.stdout.readline())
         assert told["code"] == (-signal.SIGKILL if told["step"] else 0), told
