@@ -1,7 +1,6 @@
 """`speedinfer ledger verify`: the audit, of the running billing or of a copy, and against seals that were exported."""
 
-import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,14 +33,18 @@ class Verdict:
     figures: dict[str, int]
 
 
-def verify(invocation: Invocation, exported: Path | None, public_key: Path | None, copy: Path | None) -> int:
+def verify(invocation: Invocation, exported: Path | None, public_keys: Sequence[Path], copy: Path | None) -> int:
     """See `evidence.py`."""
     settings = invocation.settings()
-    if exported is not None and public_key is None:
+    if exported is not None and not public_keys:
         # A key that comes from where the ledger comes from proves nothing against whoever has both.
         raise CommandError("--seals needs --public-key: the key's public half as it was exported with them")
-    pem = _read(public_key) if public_key is not None else b""
-    verdict = _of_copy(settings, copy, pem, exported) if copy is not None else _of_billing(settings, pem, exported)
+    if copy is not None:
+        keys = trusted_keys(settings, public_keys)
+        with open_copy(copy) as reader:
+            verdict = look(reader, keys, exported)
+    else:
+        verdict = _of_billing(settings, _read(public_keys), exported)
     return show(invocation, verdict, "the ledger" if copy is None else str(copy))
 
 
@@ -68,12 +71,6 @@ def look(reader: Reader, keys: seal_key.PublicKeys, exported: Path | None = None
     return Verdict(problems, {name: getattr(findings, name) for name in FIGURES})
 
 
-def _of_copy(settings: Settings, copy: Path, pem: bytes, exported: Path | None) -> Verdict:
-    keys = _keys(pem) if pem else seal_key.own_public(settings.seal_key_path)
-    with open_copy(copy) as reader:
-        return look(reader, keys, exported)
-
-
 def _of_billing(settings: Settings, pem: bytes, exported: Path | None) -> Verdict:
     with connection.billing(settings) as billing:
         stub = report_pb2_grpc.ReportServiceStub(billing.channel)
@@ -81,7 +78,7 @@ def _of_billing(settings: Settings, pem: bytes, exported: Path | None) -> Verdic
         found = billing.call(stub.VerifyLedger, request, VERIFY_TIMEOUT_S)
         problems = list(found.problems)
         if exported is not None:
-            problems += _differences(exported, seals.stored(billing), _keys(pem))
+            problems += _differences(exported, seals.stored(billing), seal_key.read_public(pem))
     return Verdict(problems, {name: getattr(found, name) for name in FIGURES})
 
 
@@ -117,21 +114,22 @@ def _stored(reader: Reader) -> Iterator[Seal]:
         after = page[-1].number
 
 
-def _keys(pem: bytes) -> seal_key.PublicKeys:
-    with contextlib.suppress(ValueError):
-        return seal_key.read_public(pem)
-    raise CommandError("--public-key: the file holds no Ed25519 public key in PEM form")
+def trusted_keys(settings: Settings, given: Sequence[Path]) -> seal_key.PublicKeys:
+    """The public keys in the files that were given, and no others; where none was, that of billing's own key. CommandError
+    where a file has none."""
+    return seal_key.read_public(_read(given)) if given else seal_key.own_public(settings.seal_key_path)
 
 
-def read_keys(path: Path) -> seal_key.PublicKeys:
-    """The public keys in a file. CommandError where it has none."""
-    return _keys(_read(path))
-
-
-def _read(path: Path) -> bytes:
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise CommandError(f"{path} cannot be read: {error.strerror}") from None
-    _keys(data)
-    return data
+def _read(given: Sequence[Path]) -> bytes:
+    """What the files hold, one after another."""
+    texts: list[bytes] = []
+    for path in given:
+        try:
+            texts.append(path.read_bytes())
+            # Each by itself, so that the one at fault is named.
+            seal_key.read_public(texts[-1])
+        except OSError as error:
+            raise CommandError(f"{path} cannot be read: {error.strerror}") from None
+        except ValueError:
+            raise CommandError(f"--public-key: {path} holds no Ed25519 public key in PEM form") from None
+    return b"\n".join(texts)

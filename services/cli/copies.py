@@ -5,9 +5,9 @@ be stopped.
 """
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
-from services.billing import seal_key
 from services.billing.store import open as stores
 from services.billing.store.port import Reader
 from services.cli import audit
@@ -15,22 +15,25 @@ from services.cli.failure import CommandError
 from services.cli.invocation import Invocation
 
 
-def backup(invocation: Invocation, path: Path, unverified: bool) -> int:
+def backup(invocation: Invocation, path: Path, unverified: bool, public_keys: Sequence[Path]) -> int:
     """See `evidence.py`."""
     settings = invocation.settings()
-    stores.backup(settings.database_url, path)
     if unverified:
+        stores.backup(settings.database_url, path)
         invocation.show({"file": str(path), "verified": False}, lambda: f"copied to {path}, not verified")
         return 0
+    # What is wrong with a key is said before a copy is made.
+    keys = audit.trusted_keys(settings, public_keys)
+    stores.backup(settings.database_url, path)
     with stores.open_copy(path) as reader:
-        verdict = audit.look(reader, seal_key.own_public(settings.seal_key_path))
+        verdict = audit.look(reader, keys)
     return audit.show(invocation, verdict, str(path))
 
 
-def restore(invocation: Invocation, path: Path, replace: bool, public_key: Path | None) -> None:
+def restore(invocation: Invocation, path: Path, replace: bool, public_keys: Sequence[Path]) -> None:
     """See `evidence.py`."""
     settings = invocation.settings()
-    keys = audit.read_keys(public_key) if public_key is not None else seal_key.own_public(settings.seal_key_path)
+    keys = audit.trusted_keys(settings, public_keys)
     verdicts: list[audit.Verdict] = []
 
     def look(reader: Reader) -> None:

@@ -24,10 +24,12 @@ SealsFile = Annotated[
     Path | None,
     typer.Option("--seals", metavar="FILE", help="Seals that were exported; the ledger must have them all."),
 ]
-PublicKey = Annotated[
-    Path | None,
+PublicKeys = Annotated[
+    list[Path] | None,
     typer.Option(
-        "--public-key", metavar="FILE", help="Public keys that seals may be signed with; default: billing's own."
+        "--public-key",
+        metavar="FILE",
+        help="Public keys that seals may be signed with, and no others; repeatable; default: billing's own.",
     ),
 ]
 Copy = Annotated[
@@ -41,10 +43,10 @@ Output = Annotated[
 
 @command(app, "verify")
 def verify(
-    invocation: Invocation, exported: SealsFile = None, public_key: PublicKey = None, copy: Copy = None
+    invocation: Invocation, exported: SealsFile = None, public_keys: PublicKeys = None, copy: Copy = None
 ) -> int | None:
     """Rebuild every figure from the entries, look at chains and seals; exit 1 and say what is wrong, if anything is."""
-    return _done_in("audit").verify(invocation, exported, public_key, copy)  # type: ignore[no-any-return]
+    return _done_in("audit").verify(invocation, exported, public_keys or [], copy)  # type: ignore[no-any-return]
 
 
 @command(app, "seal")
@@ -76,9 +78,10 @@ def backup(
     unverified: Annotated[
         bool, typer.Option("--unverified", help="Do not audit it; `ledger verify --copy` does that later, anywhere.")
     ] = False,
+    public_keys: PublicKeys = None,
 ) -> int | None:
     """Copy the ledger to one file while billing goes on writing, and audit the copy; exit 1 if it does not add up."""
-    return _done_in("copies").backup(invocation, path, unverified)  # type: ignore[no-any-return]
+    return _done_in("copies").backup(invocation, path, unverified, public_keys or [])  # type: ignore[no-any-return]
 
 
 @command(app, "restore")
@@ -86,10 +89,10 @@ def restore(
     invocation: Invocation,
     path: Annotated[Path, typer.Argument(metavar="PATH", help="A copy that `ledger backup` made.")],
     replace: Annotated[bool, typer.Option("--replace", help="Put aside the ledger that is there.")] = False,
-    public_key: PublicKey = None,
+    public_keys: PublicKeys = None,
 ) -> None:
     """Put a copy in the place of the ledger, brought to this version, if it adds up. Billing must not run."""
-    _done_in("copies").restore(invocation, path, replace, public_key)
+    _done_in("copies").restore(invocation, path, replace, public_keys or [])
 
 
 app.add_typer(seals_app, name="seals")

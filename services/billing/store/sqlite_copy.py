@@ -1,22 +1,17 @@
 """Copies of a SQLite ledger: made while billing writes, looked at by themselves, put back. Only `store/open.py` imports it."""
 
-import contextlib
 import os
-import secrets
 import sqlite3
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from services.billing.store import migrate
+from services.billing.store import draft, migrate, put_aside
 from services.billing.store.sqlite import SqliteStore, lock
 from services.billing.store.sqlite_reader import SqliteReader
 from services.common.errors import ConfigurationError
 
 BUSY_TIMEOUT_MS = 5_000
-# What SQLite keeps beside a database.
-BESIDE = ("-wal", "-shm")
 
 
 @contextmanager
@@ -32,17 +27,17 @@ def backup(database: Path, target: Path) -> None:
     when this returns, and never takes the place of another."""
     if target.exists():
         raise ConfigurationError(f"{target} exists; a backup replaces nothing")
-    with _errors(database, "cannot be copied"), _draft(target) as draft:
-        with closing(_read_only(database)) as source, closing(sqlite3.connect(draft, isolation_level=None)) as copy:
+    with _errors(database, "cannot be copied"), draft.draft(target) as made:
+        with closing(_read_only(database)) as source, closing(sqlite3.connect(made, isolation_level=None)) as copy:
             # In one step, which is one read transaction: steps in between would begin anew with every commit of billing's.
             source.backup(copy)
             copy.execute("PRAGMA journal_mode = DELETE")
-        _sync(draft)
+        draft.sync(made)
         try:
-            os.link(draft, target)
+            os.link(made, target)
         except FileExistsError:
             raise ConfigurationError(f"{target} exists; a backup replaces nothing") from None
-    _sync(target.parent)
+    draft.sync(target.parent)
 
 
 def restore(
@@ -57,35 +52,22 @@ def restore(
     try:
         if database.exists() and not replace:
             raise ConfigurationError(f"{database} exists; say --replace to have it put aside")
-        with _errors(copy), _draft(database) as draft:
-            with closing(_read_only(copy)) as source, closing(sqlite3.connect(draft, isolation_level=None)) as made:
-                source.backup(made)
-            SqliteStore(draft, now_ms).close()
-            with reading(draft) as reader:
+        draft.remove_left(database)
+        with _errors(copy), draft.draft(database) as made:
+            with closing(_read_only(copy)) as source, closing(sqlite3.connect(made, isolation_level=None)) as written:
+                source.backup(written)
+            SqliteStore(made, now_ms).close()
+            # Only the one file takes the ledger's place.
+            put_aside.empty_log(made)
+            with reading(made) as reader:
                 look(reader)
-            _sync(draft)
-            aside = _keep(database, now_ms()) if database.exists() else None
-            draft.replace(database)
-        _sync(database.parent)
+            draft.sync(made)
+            aside = put_aside.put_aside(database, now_ms()) if database.exists() else None
+            made.replace(database)
+        draft.sync(database.parent)
         return aside
     finally:
         os.close(held)
-
-
-def _keep(database: Path, now_ms: int) -> Path:
-    """Give the ledger that is there a second name. The first stays until the new one takes it in one step: a billing that
-    started in between would otherwise find nothing and begin with empty books."""
-    aside = database.with_name(f"{database.name}.replaced-{now_ms}-{time.monotonic_ns()}")
-    for end in (*BESIDE, ""):
-        with contextlib.suppress(FileNotFoundError):
-            os.link(database.with_name(database.name + end), aside.with_name(aside.name + end))
-    # Its log comes in, so that at no moment the first name stands for less than it did; that of a damaged one only has to go,
-    # lest it be taken for part of the new one.
-    with contextlib.suppress(sqlite3.Error), closing(sqlite3.connect(database)) as old:
-        old.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    for end in BESIDE:
-        database.with_name(database.name + end).unlink(missing_ok=True)
-    return aside
 
 
 def _read_only(path: Path) -> sqlite3.Connection:
@@ -95,26 +77,6 @@ def _read_only(path: Path) -> sqlite3.Connection:
     connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
     connection.execute("PRAGMA trusted_schema = OFF")
     return connection
-
-
-@contextmanager
-def _draft(beside: Path) -> Iterator[Path]:
-    """An empty file of nobody else's beside another one, gone afterwards with all that SQLite put next to it."""
-    draft = beside.with_name(f".{beside.name}.{os.getpid()}.{secrets.token_hex(4)}")
-    os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-    try:
-        yield draft
-    finally:
-        for end in ("", *BESIDE, "-journal", ".lock"):
-            draft.with_name(draft.name + end).unlink(missing_ok=True)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager

@@ -1,13 +1,16 @@
 """The auditor's commands: seal, export, verify against what was exported, back up and put back."""
 
 import asyncio
+import itertools
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
+from services.billing import seal_key
 from services.cli.main import app
 from tests.contract.billing.sealed_ledger import behind_its_back
 from tests.contract.billing.service import TOKEN, Client, Service
@@ -109,6 +112,74 @@ async def test_what_an_auditor_gives_is_read_with_care(
         assert said in await command.refused("verify", *arguments)
     assert "name a file" in await command.refused("seals", "export", "--json")
     assert "cannot be written" in await command.refused("seals", "export", "-o", str(tmp_path / "no" / "folder"))
+
+
+@dataclass(frozen=True)
+class Rotated:
+    """A ledger whose seal 1 is signed with an old key and seal 2 with a new one, and the public halves."""
+
+    old: str
+    new: str
+    old_id: str
+    new_id: str
+    exported: str
+
+
+@pytest.fixture
+async def rotated(client: Client, command: Command, account: str, tmp_path: Path) -> Rotated:
+    key, files, ids = tmp_path / "seal_key", [str(tmp_path / name) for name in ("old.pem", "new.pem")], []
+    for file in files:
+        key.unlink(missing_ok=True)
+        seal_key.load_or_make(key)
+        await client.credit(account, "1")
+        await command.told("seal")
+        ids.append((await command.told("seals", "key", "-o", file))["key_id"])
+    exported = str(tmp_path / "seals.jsonl")
+    await command.told("seals", "export", "-o", exported)
+    return Rotated(*files, *ids, exported)
+
+
+async def test_after_a_rotation_seals_are_proved_by_the_keys_that_were_given_and_no_others(
+    service: Service, client: Client, command: Command, account: str, tmp_path: Path, rotated: Rotated
+) -> None:
+    both, new = ("--public-key", rotated.old, "--public-key", rotated.new), ("--public-key", rotated.new)
+    copies = (str(tmp_path / f"copy-{number}.db") for number in itertools.count())
+    copy = next(copies)
+    assert (await command.told("backup", copy, *both))["seals"] == 2
+    assert (await command.told("verify", "--seals", rotated.exported, *both))["ok"]
+    for question in (("verify",), ("verify", "--copy", copy)):
+        assert (await command.told(*question, *both))["ok"]
+        # The old key's seal is named where only the new key is trusted, and the other way about, be it billing's own or not.
+        told = await command.refused(*question, *new)
+        assert f"seal 1: is signed with the key {rotated.old_id}, which is not known (known: {rotated.new_id})" in told
+        assert "seal 2: is signed" not in told
+        told = await command.refused(*question, "--public-key", rotated.old)
+        assert f"seal 2: is signed with the key {rotated.new_id}, which is not known (known: {rotated.old_id})" in told
+        assert "seal 1: is signed" not in told
+    for given in ((), new):
+        assert f"seal 1: is signed with the key {rotated.old_id}" in await command.refused(
+            "backup", next(copies), *given
+        )
+    await service.stop()
+    for given in ((), new):
+        told = await command.refused("restore", copy, "--replace", *given)
+        assert rotated.old_id in told
+        assert "nothing was changed" in told
+    assert (await command.told("restore", copy, "--replace", *both))["seals"] == 2
+    client = await service.start()
+    assert (await client.balance(account))[0] == 11_999_985_000
+
+
+async def test_a_file_without_a_key_is_named_before_anything_is_copied(
+    command: Command, rotated: Rotated, tmp_path: Path
+) -> None:
+    text, copy = tmp_path / "text", tmp_path / "copy.db"
+    text.write_text("no key\n")
+    for file, said in ((text, "holds no Ed25519 public key"), (tmp_path / "nothing", "cannot be read")):
+        told = await command.refused("backup", str(copy), "--public-key", rotated.old, "--public-key", str(file))
+        assert str(file) in told
+        assert said in told
+        assert not copy.exists()
 
 
 async def test_a_ledger_is_put_back_by_command(

@@ -1,7 +1,9 @@
 """Copies of the ledger: taken while billing writes, put back in a drill, and refused where they would do harm."""
 
 import asyncio
-from contextlib import closing
+import resource
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ from speedinfer.billing.v1 import reservation_pb2 as pb
 from services.billing import seal_key
 from services.billing.audit import audit
 from services.billing.reservation import State
-from services.billing.store import migrate
+from services.billing.store import migrate, put_aside
 from services.billing.store import open as stores
 from services.billing.store.port import Reader
 from services.billing.store.sqlite import connect
@@ -159,16 +161,58 @@ def test_a_ledger_is_put_aside_only_if_that_was_said(database: str, copy: Path) 
         assert (len(old.accounts("", 10)), len(new.accounts("", 10))) == (1, 0)
 
 
-def test_what_is_put_aside_has_the_commits_that_were_in_its_log(database: str, copy: Path, tmp_path: Path) -> None:
+@pytest.fixture
+def killed(database: str, copy: Path, tmp_path: Path) -> Path:
+    """What a killed process leaves: a ledger, and a log with a large account that the ledger does not have yet."""
     path, killed = Path(database.removeprefix("sqlite:///")), tmp_path / "killed" / "billing.db"
     killed.parent.mkdir()
     with closing(connect(path)) as connection:
         connection.execute(
-            "INSERT INTO account (account_id, kind, name, created_at_ms) VALUES ('a', 'customer', 'n', 0)"
+            "INSERT INTO account (account_id, kind, name, created_at_ms) VALUES ('a', 'customer', ?, 0)",
+            ("n" * 1_000_000,),
         )
-        # What a killed process leaves: the database and its log.
         for end in ("", "-wal"):
             (killed.parent / f"billing.db{end}").write_bytes(path.with_name(path.name + end).read_bytes())
+    return killed
+
+
+def test_what_is_put_aside_has_the_commits_that_were_in_its_log(copy: Path, killed: Path) -> None:
+    aside = stores.restore(f"sqlite:///{killed}", copy, now_ms, look_away, replace=True)
+    assert aside is not None
+    with stores.open_copy(aside) as old, stores.open_copy(killed) as new:
+        assert (len(old.accounts("", 10)), len(new.accounts("", 10))) == (1, 0)
+
+
+@contextmanager
+def no_room_for_the_log(_killed: Path) -> Iterator[None]:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (900_000, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@contextmanager
+def somebody_reads(killed: Path) -> Iterator[None]:
+    with closing(connect(killed, read_only=True)) as connection:
+        connection.execute("BEGIN")
+        connection.execute("SELECT count(*) FROM account").fetchone()
+        yield
+
+
+@pytest.mark.parametrize("trouble", [no_room_for_the_log, somebody_reads])
+def test_a_sound_ledger_whose_log_cannot_come_in_now_is_left_as_it_was(
+    copy: Path, killed: Path, trouble: Callable[[Path], AbstractContextManager[None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(put_aside, "BUSY_TIMEOUT_MS", 1)
+    with trouble(killed), pytest.raises(ConfigurationError, match="left as it was"):
+        stores.restore(f"sqlite:///{killed}", copy, now_ms, look_away, replace=True)
+    assert {path.name for path in killed.parent.iterdir()} <= {
+        f"billing.db{end}" for end in ("", "-wal", "-shm", ".lock")
+    }
+    with stores.open_copy(killed) as reader:
+        assert len(reader.accounts("", 10)) == 1
     aside = stores.restore(f"sqlite:///{killed}", copy, now_ms, look_away, replace=True)
     assert aside is not None
     with stores.open_copy(aside) as old, stores.open_copy(killed) as new:
