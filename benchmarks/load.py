@@ -111,7 +111,7 @@ class Load:
         """One request over a connection that is free, or a new one; what came of it goes to the figures."""
         self._left -= 1
         began = time.perf_counter()
-        connection = self._idle.pop() if self._idle else None
+        connection = self._free()
         try:
             async with asyncio.timeout(REQUEST_TIMEOUT_S):
                 connection = connection or await asyncio.open_connection(self._host, self._port, limit=2**20)
@@ -126,6 +126,15 @@ class Load:
             self.figures.latency_s.append(time.perf_counter() - began)
         else:
             self.figures.errors.append(fault)
+
+    def _free(self) -> Connection | None:
+        """One that waits and that the other side has not closed."""
+        while self._idle:
+            reader, writer = self._idle.pop()
+            if not reader.at_eof():
+                return reader, writer
+            writer.close()
+        return None
 
     async def _close(self) -> None:
         for _, writer in self._idle:

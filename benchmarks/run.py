@@ -43,6 +43,14 @@ def start_upstream(port: int) -> subprocess.Popen[bytes]:
     return process
 
 
+def stop_upstream(process: subprocess.Popen[bytes]) -> None:
+    """End it."""
+    process.terminate()
+    process.wait()
+    assert process.stdout is not None
+    process.stdout.close()
+
+
 def prepare(product: Product, port: int) -> str:
     """Register the worker, set a price, and make a key with much credit."""
     worker = product.register(
@@ -87,10 +95,7 @@ def main() -> None:
         ):
             found = uvloop.run(rows(product, prepare(product, port), args.requests, args.streams))
     finally:
-        upstream.terminate()
-        upstream.wait()
-        assert upstream.stdout is not None
-        upstream.stdout.close()
+        stop_upstream(upstream)
     about = {"at": datetime.now(UTC).date().isoformat(), "cores": os.cpu_count(), "python": sys.version.split()[0]}
     for row in found:
         print(json.dumps(about | row))

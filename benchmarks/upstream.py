@@ -132,7 +132,7 @@ class Connection(asyncio.Protocol):
 
     def _answer(self, lines: bytes, body: bytes) -> None:
         assert self._transport is not None
-        if lines.startswith(b"get"):
+        if lines.startswith(b"get") or not body:  # some gateways look at a worker with an empty POST
             self._transport.write(self._answers.models)
         elif json.loads(body).get("stream"):
             stream = asyncio.get_running_loop().create_task(self._stream(*pace_in(body, self._events, self._gap_s)))
