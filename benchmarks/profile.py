@@ -4,9 +4,10 @@
     .venv/bin/python benchmarks/profile.py --stream --clients 200   streams of 64 events, 20 ms apart
     .venv/bin/python benchmarks/profile.py --service router --top 60 --stacks
 
-*Self* is what a function used while it was innermost, with what it called in C; *with calls* includes the Python functions
-that it called. Start-up, shut-down and the load that warms up are left out. `sampler/` is what counts, at each millisecond of
-CPU; it costs some per cent, which are in the shares, so that what matters is the order and not the last digit.
+*Self* is what a function used while it was innermost, with what it called in C (of `Runner.run` that is the event loop and
+gRPC's part of it); *with calls* includes the Python functions that it called, below the event loop or a thread's start.
+Start-up, shut-down and the load that warms up are left out. `sampler/` is what counts, at each millisecond of CPU or each
+tick of the kernel; it costs some per cent, which are in the shares, so that what matters is the order, not the last digit.
 """
 
 import argparse
@@ -35,6 +36,9 @@ SAMPLER = Path(__file__).with_name("sampler")
 WRITTEN_WITHIN_S = 30.0
 MANY = 10**9
 
+# What stands above these is the same in every stack.
+ENTRIES = ("asyncio/runners.py:Runner.run", "/threading.py:Thread.run")
+
 # (functions from the outermost to the innermost, nanoseconds)
 Stack = tuple[list[str], int]
 
@@ -42,11 +46,17 @@ Stack = tuple[list[str], int]
 def short(place: str) -> str:
     """A function's place for people: our files from the checkout's top, others from their package."""
     path, _, function = place.rpartition(":")
-    for marker in (f"{ROOT}/", "/site-packages/"):
+    for marker in ("/site-packages/", f"{ROOT}/"):
         _, found, rest = path.partition(marker)
         if found:
             return f"{rest}:{function}"
     return f"{'/'.join(path.split('/')[-2:])}:{function}" if path else place
+
+
+def below_entry(functions: Sequence[str]) -> list[str]:
+    """A stack from the event loop or the thread's start inwards; all of it if it has neither."""
+    last = max((at for at, name in enumerate(functions) if name.endswith(ENTRIES)), default=0)
+    return list(functions[last:])
 
 
 def shares(stacks: Iterable[Stack]) -> tuple[int, Counter[str], Counter[str]]:
@@ -62,7 +72,7 @@ def shares(stacks: Iterable[Stack]) -> tuple[int, Counter[str], Counter[str]]:
 
 def report(name: str, stacks: Sequence[Stack], top: int, requests: int) -> list[str]:
     """Lines for one service: the dearest by themselves, then the dearest with what they called."""
-    named = [([short(place) for place in functions], spent_ns) for functions, spent_ns in stacks]
+    named = [(below_entry([short(place) for place in functions]), spent_ns) for functions, spent_ns in stacks]
     total_ns, own, with_calls = shares(named)
     per_request = f", {total_ns / 1e3 / requests:.0f} us a request" if requests else ""
     lines = [f"{name}: {total_ns / 1e9:.2f} s of CPU{per_request}"]
@@ -75,7 +85,10 @@ def report(name: str, stacks: Sequence[Stack], top: int, requests: int) -> list[
 def dearest(stacks: Sequence[Stack], top: int) -> list[str]:
     """Whole stacks, outermost first, in the form that flame graph programs read."""
     ordered = sorted(stacks, key=lambda one: -one[1])[:top]
-    return [f"{';'.join(short(place) for place in functions)} {spent_ns // 1000}" for functions, spent_ns in ordered]
+    return [
+        f"{';'.join(below_entry([short(place) for place in functions]))} {spent_ns // 1000}"
+        for functions, spent_ns in ordered
+    ]
 
 
 def listeners(pids: Sequence[int]) -> list[int]:
@@ -128,7 +141,9 @@ def stacks_of(
         for pid in members:
             path = folder / f"{pid}.json"
             until(path.exists, f"the samples of {name}", WRITTEN_WITHIN_S)
-            found[name] += json.loads(path.read_text())["stacks"]
+            written = json.loads(path.read_text())
+            found[name] += written["stacks"]
+            print(f"{name}, process {pid}: {written['samples']} samples", file=sys.stderr)
     return found, requests
 
 
