@@ -155,10 +155,10 @@ def streams(product: Product, port: int, count: int) -> dict[str, Any]:
 def drawn(curves: dict[str, list[Series]]) -> None:
     """A file for each curve."""
     titles = {
-        "workers": "CPU of a whole request, ms, by workers in the registry",
-        "accounts": "CPU of a whole request, ms, by accounts",
-        "events": "CPU of a streamed event, us, by streams open at once",
-        "memory": "memory of an open stream, edge and router, KiB, by streams open at once",
+        "workers": "CPU of a whole request, ms",
+        "accounts": "CPU of a whole request, ms",
+        "events": "CPU of a streamed event, us",
+        "memory": "memory of an open stream, edge and router, KiB",
     }
     for name, series in curves.items():
         write_svg(FOLDER / f"growth-{name}.svg", series, titles[name])
