@@ -36,7 +36,7 @@ def write_svg(path: Path, series: list[Series], title: str) -> None:
     for step in range(5):
         x, y = at(10**low, top * step / 4)
         drawn.append(f'<line x1="{x}" x2="{WIDTH - MARGIN}" y1="{y}" y2="{y}" stroke="#ddd"/>')
-        drawn.append(f'<text x="{x - 6}" y="{y + 4}" text-anchor="end">{top * step / 4:.0f}</text>')
+        drawn.append(f'<text x="{x - 6}" y="{y + 4}" text-anchor="end">{top * step / 4:.3g}</text>')
     for number, each in enumerate(series):
         colour = COLOURS[number % len(COLOURS)]
         places = [at(x, y) for x, y in each.points]

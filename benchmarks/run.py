@@ -43,18 +43,29 @@ def start_upstream(port: int) -> subprocess.Popen[bytes]:
     return process
 
 
+def stop_upstream(process: subprocess.Popen[bytes]) -> None:
+    """End it."""
+    process.terminate()
+    process.wait()
+    assert process.stdout is not None
+    process.stdout.close()
+
+
+def registration(worker_id: str, port: int, **config: str) -> dict[str, Any]:
+    """The measuring worker, under a name."""
+    return {
+        "worker_id": worker_id,
+        "worker_type": "bench",
+        "runtime": "openai-compatible",
+        "runtime_endpoint": f"http://127.0.0.1:{port}/v1",
+        "supported_models": [MODEL],
+        "runtime_config": {"transport": "openai", **config},
+    }
+
+
 def prepare(product: Product, port: int) -> str:
     """Register the worker, set a price, and make a key with much credit."""
-    worker = product.register(
-        {
-            "worker_id": "bench",
-            "worker_type": "bench",
-            "runtime": "openai-compatible",
-            "runtime_endpoint": f"http://127.0.0.1:{port}/v1",
-            "supported_models": [MODEL],
-            "runtime_config": {"transport": "openai"},
-        }
-    )
+    worker = product.register(registration("bench", port))
     if worker["status"] != "healthy":
         raise RuntimeError(f"the measuring worker is {worker['status']}: {worker['detail']}")
     product.price(MODEL)
@@ -87,10 +98,7 @@ def main() -> None:
         ):
             found = uvloop.run(rows(product, prepare(product, port), args.requests, args.streams))
     finally:
-        upstream.terminate()
-        upstream.wait()
-        assert upstream.stdout is not None
-        upstream.stdout.close()
+        stop_upstream(upstream)
     about = {"at": datetime.now(UTC).date().isoformat(), "cores": os.cpu_count(), "python": sys.version.split()[0]}
     for row in found:
         print(json.dumps(about | row))

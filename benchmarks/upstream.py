@@ -2,19 +2,33 @@
 
     python benchmarks/upstream.py PORT --events 64 --gap-ms 20
 
-A whole answer comes at once; a stream sends its events one gap apart, then the finish, usage and [DONE]. Prints READY when
-it listens. One process and one thread; a request costs it a few microseconds.
+A whole answer comes at once; a stream sends its events one gap apart, then the finish, usage and [DONE]. A prompt that holds
+"[30 events, 1000 ms apart]" has its own pace. Prints READY when it listens. One process and one thread; a request costs it a
+few microseconds.
 """
 
 import argparse
 import asyncio
 import json
+import re
 from typing import Any, cast
 
 import uvloop
 
 MODEL = "bench/model"
 PROMPT_TOKENS = 50
+_PACE = re.compile(rb"\[(\d{1,5}) events, (\d{1,5}) ms apart\]")
+
+
+def pace_text(events: int, gap_ms: int) -> str:
+    """What a prompt says to have its own pace; prompts reach a worker through every gateway as they are."""
+    return f"[{events} events, {gap_ms} ms apart]"
+
+
+def pace_in(body: bytes, events: int, gap_s: float) -> tuple[int, float]:
+    """(events, gap in seconds) that a request asks for, else those given."""
+    found = _PACE.search(body)
+    return (int(found[1]), int(found[2]) / 1000) if found else (events, gap_s)
 
 
 def head(kind: str, rest: str) -> bytes:
@@ -118,21 +132,21 @@ class Connection(asyncio.Protocol):
 
     def _answer(self, lines: bytes, body: bytes) -> None:
         assert self._transport is not None
-        if lines.startswith(b"get"):
+        if lines.startswith(b"get") or not body:  # some gateways look at a worker with an empty POST
             self._transport.write(self._answers.models)
         elif json.loads(body).get("stream"):
-            stream = asyncio.get_running_loop().create_task(self._stream())
+            stream = asyncio.get_running_loop().create_task(self._stream(*pace_in(body, self._events, self._gap_s)))
             self._streams.add(stream)
             stream.add_done_callback(self._streams.discard)
         else:
             self._transport.write(self._answers.completion)
 
-    async def _stream(self) -> None:
+    async def _stream(self, events: int, gap_s: float) -> None:
         assert self._transport is not None
         self._transport.write(self._answers.stream_head)
-        for _ in range(self._events):
+        for _ in range(events):
             self._transport.write(self._answers.piece)
-            await asyncio.sleep(self._gap_s)
+            await asyncio.sleep(gap_s)
         self._transport.write(self._answers.stream_end)
 
 
