@@ -160,7 +160,7 @@ class Engine:
             self._look_round(now_ms)
         names = Names()
         for operation in operations:
-            names.add(operation.names())
+            operation.name(names)
         for _ in range(ATTEMPTS - 1):
             try:
                 return self._write(operations, names, now_ms)

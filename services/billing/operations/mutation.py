@@ -47,11 +47,10 @@ class Mutation(ABC):
         self.item = item
         self.rules = rules
 
-    def names(self) -> Names:
+    def name(self, names: Names) -> None:
         """See Operation."""
-        names = self.needs()
+        names.add(self.needs())
         names.operations.add(self.item.operation_id)
-        return names
 
     def apply(self, books: Books) -> Message:
         """See Operation."""

@@ -11,8 +11,8 @@ from services.billing.store.port import Names
 class Operation(Protocol):
     """One item of a call. It keeps nothing between attempts: a batch that failed may be applied again."""
 
-    def names(self) -> Names:
-        """What must be loaded."""
+    def name(self, names: Names) -> None:
+        """Add what must be loaded."""
 
     def apply(self, books: Books) -> Message:
         """Judge, then change the books, then answer. An exception is a bug, and undoes the whole attempt."""

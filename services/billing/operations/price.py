@@ -67,12 +67,10 @@ class SetPriceList:
 
     items: Sequence[SetPrice]
 
-    def names(self) -> Names:
+    def name(self, names: Names) -> None:
         """See Operation."""
-        names = Names()
         for item in self.items:
-            names.add(item.names())
-        return names
+            item.name(names)
 
     def apply(self, books: Books) -> pb.SetPricesResponse:
         """See Operation."""

@@ -1,6 +1,6 @@
 """Release and lapse: give a hold back without a charge. Pure."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from google.protobuf.message import Message
 from google.protobuf.wrappers_pb2 import UInt32Value
@@ -16,16 +16,15 @@ MAX_CAUSE_CHARS = 128
 MAX_WORKER_CHARS = 128
 
 
-@dataclass(frozen=True, slots=True)
-class Release:
+class Release(NamedTuple):
     """One item of ReleaseRequest."""
 
     item: pb.ReleaseItem
     rules: Rules
 
-    def names(self) -> Names:
+    def name(self, names: Names) -> None:
         """See Operation."""
-        return Names(reservations={self.item.reservation_id})
+        names.reservations.add(self.item.reservation_id)
 
     def apply(self, books: Books) -> pb.ReleaseResult:
         """See Operation."""
@@ -67,15 +66,13 @@ class Release:
         return pb.ReleaseResult(reservation_id=self.item.reservation_id, status=status)
 
 
-@dataclass(frozen=True, slots=True)
-class Lapse:
+class Lapse(NamedTuple):
     """The sweep: every hold whose lease is over turns EXPIRED. Answers how many did."""
 
     at_most: int
 
-    def names(self) -> Names:
+    def name(self, names: Names) -> None:
         """See Operation. Which ones it is about is known only when it is applied."""
-        return Names()
 
     def apply(self, books: Books) -> Message:
         """See Operation."""

@@ -1,7 +1,7 @@
 """Renew: an open hold lasts longer. Pure. Nothing is stored, since a restart gives every open hold a full lease anyhow; only
 where another process sweeps, it must be told."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from speedinfer.billing.v1 import reservation_pb2 as pb
 
@@ -10,15 +10,14 @@ from services.billing.reservation import Effect, Event, State, step
 from services.billing.store.port import Names
 
 
-@dataclass(frozen=True, slots=True)
-class Renew:
+class Renew(NamedTuple):
     """One item of RenewRequest."""
 
     item: pb.RenewItem
 
-    def names(self) -> Names:
+    def name(self, names: Names) -> None:
         """See Operation."""
-        return Names(reservations={self.item.reservation_id})
+        names.reservations.add(self.item.reservation_id)
 
     def apply(self, books: Books) -> pb.RenewResult:
         """See Operation."""

@@ -5,7 +5,7 @@ side is looked at before the account's. An account whose balance
 is below its credit limit (zero where it is prepaid) holds nothing at all, not even for free.
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from speedinfer.billing.v1 import reservation_pb2 as pb
 
@@ -25,18 +25,19 @@ from services.common.money import MAX_NANOS, to_money
 IN_FLIGHT_RETRY_MS = 1_000
 
 
-@dataclass(frozen=True, slots=True)
-class Reserve:
+class Reserve(NamedTuple):
     """One item of ReserveRequest."""
 
     item: pb.ReserveItem
     rules: Rules
 
-    def names(self) -> Names:
+    def name(self, names: Names) -> None:
         """See Operation."""
         item = self.item
-        bearers = {(item.key_id, item.idempotency_key)} if item.idempotency_key else set()
-        return Names(reservations={item.reservation_id}, keys={item.key_id}, bearers=bearers)
+        names.reservations.add(item.reservation_id)
+        names.keys.add(item.key_id)
+        if item.idempotency_key:
+            names.bearers.add((item.key_id, item.idempotency_key))
 
     def apply(self, books: Books) -> pb.ReserveResult:
         """See Operation."""

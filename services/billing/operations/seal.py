@@ -16,9 +16,8 @@ class AddSeal:
 
     seal: Seal
 
-    def names(self) -> Names:
+    def name(self, names: Names) -> None:
         """See Operation."""
-        return Names()
 
     def apply(self, books: Books) -> Message:
         """See Operation."""

@@ -1,6 +1,6 @@
 """Settle: charge what the worker reported. It never refuses what was really used. Pure."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from speedinfer.billing.v1 import reservation_pb2 as pb
 
@@ -18,16 +18,15 @@ from services.common.money import money_fields
 MAX_WORKER_ID_CHARS = 256
 
 
-@dataclass(frozen=True, slots=True)
-class Settle:
+class Settle(NamedTuple):
     """One item of SettleRequest."""
 
     item: pb.SettleItem
     rules: Rules
 
-    def names(self) -> Names:
+    def name(self, names: Names) -> None:
         """See Operation."""
-        return Names(reservations={self.item.reservation_id})
+        names.reservations.add(self.item.reservation_id)
 
     def apply(self, books: Books) -> pb.SettleResult:
         """See Operation."""

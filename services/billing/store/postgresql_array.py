@@ -14,15 +14,23 @@ class Array(str):
 
 
 def array(elements: Iterable[Element]) -> Array:
-    """Of texts, integers or bytes, some of which may be absent."""
-    return Array("{" + ",".join(map(_element, elements)) + "}")
+    """Of texts, of integers or of bytes, some of which may be absent."""
+    values = list(elements)
+    kind = next((type(value) for value in values if value is not None), int)
+    written: Iterable[str]
+    if issubclass(kind, int):
+        # Of an IntEnum the number, which is what its text is.
+        written = ["NULL" if value is None else str(value) for value in values]
+    elif kind is bytes:
+        written = ["NULL" if value is None else f'"\\\\x{value.hex()}"' for value in values]  # type: ignore[union-attr]
+    else:
+        written = map(_text, values)  # type: ignore[arg-type]
+    return Array("{" + ",".join(written) + "}")
 
 
-def _element(element: Element) -> str:
-    if element is None:
+def _text(text: str | None) -> str:
+    if text is None:
         return "NULL"
-    if isinstance(element, int):
-        return str(int(element))
-    if isinstance(element, bytes):
-        return '"\\\\x' + element.hex() + '"'
-    return '"' + element.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    if "\\" in text or '"' in text:
+        text = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{text}"'

@@ -26,8 +26,8 @@ class Open:
     account_id: str
     bug: bool = False
 
-    def names(self) -> Names:
-        return Names(accounts={self.account_id})
+    def name(self, names: Names) -> None:
+        names.accounts.add(self.account_id)
 
     def apply(self, books: Books) -> UInt32Value:
         found = books.account(self.account_id) is not None

@@ -76,8 +76,8 @@ async def test_a_later_price_of_a_list_takes_over_the_bounds_of_an_earlier_one(c
 class Priced:
     """Whether a batch sees a price of the model by then."""
 
-    def names(self) -> Names:
-        return Names()
+    def name(self, names: Names) -> None:
+        """Nothing."""
 
     def apply(self, books: Books) -> BoolValue:
         return BoolValue(value=books.price_now(MODEL, "") is not None)
