@@ -92,7 +92,7 @@ class Billing:
         token = admin_token.load_or_make(settings.token, settings.data_dir)
         self._store = await asyncio.to_thread(open_store, settings.database_url, self._clock.wall_ms, wait_s)
         try:
-            self._engine = Engine(
+            self.engine = Engine(
                 self._store,
                 Leases(_ms(limits.lease_s)),
                 self._clock,
@@ -101,7 +101,7 @@ class Billing:
                 max_batch=limits.max_batch,
             )
             # It asks the database, which may be far away.
-            await asyncio.to_thread(self._engine.start)
+            await asyncio.to_thread(self.engine.start)
             self._writing = True
         except BaseException:
             await asyncio.to_thread(self._store.close)
@@ -110,9 +110,9 @@ class Billing:
         self._audits = Reading(self._store, threads=1, max_waiting=MAX_WAITING_AUDITS)
         # A silence of half a lease is taken for a time in which this process did not run, and no lease lapses after one.
         interval_s = min(limits.expiry_interval_s, limits.lease_s / 4)
-        self._expiry = Expiry(self._engine, self.metrics, interval_s)
+        self._expiry = Expiry(self.engine, self.metrics, interval_s)
         self._sealing = Sealing(
-            self._engine,
+            self.engine,
             self._audits,
             self._clock,
             self.metrics,
@@ -178,7 +178,7 @@ class Billing:
         if self._writing:
             self._writing = False
             await self._tasks.cancel()
-            await self._engine.stop()
+            await self.engine.stop()
             await asyncio.to_thread(self._store.close)
 
     async def _close_metrics(self) -> None:
@@ -200,7 +200,7 @@ class Billing:
     def _add_services(self) -> None:
         limits = self._settings.billing.limits
         rules = Rules(id_age_days=limits.id_age_days, after_deadline_ms=_ms(limits.lease_after_deadline_s))
-        intake = Intake(self._engine, limits.max_items_per_call)
+        intake = Intake(self.engine, limits.max_items_per_call)
         reading, clock, server = self._reading, self._clock, self._server.grpc
         key_path = self._settings.seal_key_path
         reservation_pb2_grpc.add_ReservationServiceServicer_to_server(

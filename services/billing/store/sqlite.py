@@ -193,8 +193,9 @@ class SqliteSession(SqlSession):
         account_ids |= {one.account_id for one in reservations.values() if one.account_id is not None}
         accounts, unknown = _known(kept.accounts, account_ids)
         accounts |= self._by_id("account", "account_id", rows.ACCOUNT, unknown, rows.account, "AND kind = 'customer'")
-        self._loaded.accounts |= accounts
-        self._loaded.keys |= keys
+        # What was loaded first is what the batch changes; another load in it finds the rows as they were before.
+        self._loaded.accounts = accounts | self._loaded.accounts
+        self._loaded.keys = keys | self._loaded.keys
         return Loaded(reservations, self._operations(names.operations), keys, accounts)
 
     def renewals(self, reservation_ids: Iterable[str]) -> dict[str, int]:

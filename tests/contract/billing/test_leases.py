@@ -6,6 +6,9 @@ from pathlib import Path
 from speedinfer.billing.v1 import reservation_pb2 as pb
 
 from services.billing.app import Billing
+from services.billing.operations.release import Lapse
+from services.billing.operations.reserve import Reserve
+from services.billing.rules import Rules
 from tests.contract.billing.service import Client, Service, of_request, settings
 
 HOUR_MS = 3_600_000
@@ -73,3 +76,26 @@ async def test_a_service_that_was_stopped_for_a_while_lets_nothing_lapse(service
     assert await service.billing.sweep() == 0
     assert await service.pass_time(59) == 0
     assert await service.pass_time(1) == 1
+
+
+async def test_a_lapse_beside_another_change_of_its_account_is_known_to_what_follows(
+    service: Service, client: Client
+) -> None:
+    """The sweep loads what it finds once the batch has begun: its account is loaded twice, and one of the two counts."""
+    key = await client.key(await client.open_account("10"))
+    await client.hold(key)
+    await service.stop()
+    client = await service.start()
+    service.clock.advance(25_000)
+    await service.billing.sweep()
+    service.clock.advance(25_000)
+    await service.billing.sweep()
+    service.clock.advance(10_000)
+    two = [Reserve(client.reserve_item(key), Rules()) for _ in range(2)]
+    found = await service.billing.engine.submit([*two, Lapse(10)])
+    assert found is not None
+    assert [one.reservation.state for one in found[:2]] == [pb.RESERVATION_STATE_HELD] * 2
+    assert found[2].value == 1
+    # Eight more fit, and no ninth.
+    assert len([await client.hold(key) for _ in range(8)]) == 8
+    assert await client.refusal(client.reserve_item(key)) == "HOLDS_IN_FLIGHT"
