@@ -1,0 +1,40 @@
+"""What the edge tells of its messages to billing: how many calls share one, and how many wait, each kind by itself."""
+
+import asyncio
+
+from speedinfer.billing.v1.access_pb2 import PresentedKey
+from speedinfer.billing.v1.reservation_pb2 import ReserveItem
+
+from services.edge.billing_client import BillingClient
+from services.edge.metrics import Metrics
+from tests.fakes.scripted_billing import ScriptedBilling
+from tests.unit.edge.conftest import eventually
+
+KINDS = ("reserves", "settles", "releases", "authorisations")
+
+
+async def test_messages_and_waiting_calls_are_counted_by_kind() -> None:
+    billing, metrics = ScriptedBilling(), Metrics()
+    await billing.start()
+    client = BillingClient(f"127.0.0.1:{billing.port}", 10.0, metrics)
+
+    def figure(name: str, kind: str = "reserves") -> float | None:
+        return metrics.registry.get_sample_value(f"speedinfer_edge_billing_{name}", {"kind": kind})
+
+    # Every kind is there from the start, at nothing.
+    assert [figure("message_items_count", kind) for kind in KINDS] == [0, 0, 0, 0]
+    assert [figure("waiting_items", kind) for kind in KINDS] == [0, 0, 0, 0]
+    billing.reserves.clear()
+    asked = [asyncio.create_task(client.reserve(ReserveItem(reservation_id="a")))]
+    await eventually(lambda: figure("message_items_count") == 1)
+    asked += [asyncio.create_task(client.reserve(ReserveItem(reservation_id=name))) for name in "bc"]
+    await eventually(lambda: figure("waiting_items") == 2)
+    assert figure("message_items_sum") == 1
+    await client.authorize(PresentedKey(key_id="k"))
+    billing.reserves.set()
+    await asyncio.gather(*asked)
+    assert [name for _, name in billing.calls] == ["a", "b", "c"]
+    assert (figure("message_items_count"), figure("message_items_sum"), figure("waiting_items")) == (2, 3, 0)
+    assert [figure("message_items_count", kind) for kind in KINDS] == [2, 0, 0, 1]
+    await client.close()
+    await billing.stop()
