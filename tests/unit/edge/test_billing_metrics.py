@@ -8,7 +8,7 @@ from speedinfer.billing.v1.reservation_pb2 import ReserveItem
 from services.edge.billing_client import BillingClient
 from services.edge.metrics import Metrics
 from tests.fakes.scripted_billing import ScriptedBilling
-from tests.unit.edge.conftest import eventually
+from tests.unit.edge.conftest import Stand, eventually
 
 KINDS = ("reserves", "settles", "releases", "authorisations")
 
@@ -38,3 +38,9 @@ async def test_messages_and_waiting_calls_are_counted_by_kind() -> None:
     assert [figure("message_items_count", kind) for kind in KINDS] == [2, 0, 0, 1]
     await client.close()
     await billing.stop()
+
+
+async def test_the_edge_tells_of_its_own_messages(stand: Stand) -> None:
+    assert (await stand.post()).status == 200
+    sent = {kind: stand.metric("billing_message_items_sum", kind=kind) for kind in KINDS}
+    assert sent == {"reserves": 1, "settles": 1, "releases": 0, "authorisations": 1}
