@@ -1,13 +1,17 @@
 """What the edge tells of its messages to billing: how many calls share one, and how many wait, each kind by itself."""
 
 import asyncio
+from collections.abc import AsyncIterator
 
 from speedinfer.billing.v1.access_pb2 import PresentedKey
 from speedinfer.billing.v1.reservation_pb2 import ReserveItem
+from speedinfer.router.v1.frame_pb2 import Frame
+from speedinfer.router.v1.inference_pb2 import GenerateItem
 
 from services.edge.billing_client import BillingClient
 from services.edge.metrics import Metrics
 from tests.fakes.scripted_billing import ScriptedBilling
+from tests.fakes.scripted_router import accepted, data, end
 from tests.unit.edge.conftest import Stand, eventually
 
 KINDS = ("reserves", "settles", "releases", "authorisations")
@@ -41,6 +45,12 @@ async def test_messages_and_waiting_calls_are_counted_by_kind() -> None:
 
 
 async def test_the_edge_tells_of_its_own_messages(stand: Stand) -> None:
+    async def script(_item: GenerateItem) -> AsyncIterator[Frame]:
+        yield accepted()
+        yield data(b'{"id":"c1","choices":[],"usage":{"prompt_tokens":12,"completion_tokens":5}}')
+        yield end()
+
+    stand.router.script = script
     assert (await stand.post()).status == 200
     sent = {kind: stand.metric("billing_message_items_sum", kind=kind) for kind in KINDS}
     assert sent == {"reserves": 1, "settles": 1, "releases": 0, "authorisations": 1}
