@@ -59,7 +59,7 @@ class Edge:
         self._tasks = TaskSet()
         self._watchers = TaskSet()
         self._router = RouterClient(settings.router_target)
-        self._billing = BillingClient(settings.billing_target, limits.billing_timeout_s)
+        self._billing = BillingClient(settings.billing_target, limits.billing_timeout_s, self.metrics)
         self._outbox = Outbox(settings.data_dir / "edge" / "outbox", limits.max_outbox_bytes, self.metrics)
         self.metrics.watch(self._outbox)
         self._holds = Holds(self._billing)

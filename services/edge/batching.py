@@ -64,12 +64,15 @@ class Batching(Generic[Item, Result]):
         max_items: int = MAX_ITEMS,
         max_bytes: int = MAX_BYTES,
         max_waiting: int = MAX_WAITING,
+        sending: Callable[[int], None] = lambda _items: None,
     ) -> None:
         self._name = name
         self._send = send
         self._max_items = max_items
         self._max_bytes = max_bytes
         self._max_waiting = max_waiting
+        # Told of each message's items, once a message.
+        self._sending = sending
         # Not yet sent, or to be sent again.
         self._waiting: OrderedDict[_Ticket[Item, Result], None] = OrderedDict()
         self._sender: asyncio.Task[None] | None = None
@@ -145,6 +148,7 @@ class Batching(Generic[Item, Result]):
         tickets = [ticket for ticket in tickets if not ticket.answer.done()]
         if not tickets:
             return []
+        self._sending(len(tickets))
         timeout_s = max(ticket.deadline_s for ticket in tickets) - asyncio.get_running_loop().time()
         try:
             results = await self._send([ticket.item for ticket in tickets], max(timeout_s, 0.001))

@@ -16,10 +16,12 @@ from speedinfer.billing.v1 import access_pb2, access_pb2_grpc, reservation_pb2, 
 from services.common import rpc
 from services.edge.batching import Batching
 from services.edge.billing_errors import AGAIN, UNANSWERED, BillingUnavailable, NotSent, QueueFull
+from services.edge.metrics import Metrics
 
 __all__ = ["BillingClient", "BillingUnavailable", "NotSent"]
 
 T = TypeVar("T")
+Item = TypeVar("Item", bound=Message)
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 0.5
 _BUSY = reservation_pb2.Refusal(
@@ -30,7 +32,7 @@ _BUSY = reservation_pb2.Refusal(
 class BillingClient:
     """Calls of ReservationService and AccessService."""
 
-    def __init__(self, target: str, timeout_s: float) -> None:
+    def __init__(self, target: str, timeout_s: float, metrics: Metrics | None = None) -> None:
         self.channel = rpc.channel(target)
         self._timeout_s = timeout_s
         reservations = reservation_pb2_grpc.ReservationServiceStub(self.channel)
@@ -60,10 +62,11 @@ class BillingClient:
         ) -> Sequence[access_pb2.Authorization]:
             return (await access.AuthorizeKeys(access_pb2.AuthorizeKeysRequest(items=items), timeout=timeout_s)).results
 
-        self._reserves = Batching("reserves", reserve)
-        self._settles = Batching("settles", settle)
-        self._releases = Batching("releases", release)
-        self._authorisations = Batching("authorisations", authorize)
+        metrics = metrics or Metrics()
+        self._reserves = _batching("reserves", reserve, metrics)
+        self._settles = _batching("settles", settle, metrics)
+        self._releases = _batching("releases", release, metrics)
+        self._authorisations = _batching("authorisations", authorize, metrics)
 
     async def reserve(self, item: reservation_pb2.ReserveItem) -> reservation_pb2.ReserveResult:
         """One hold. NotSent where there is none, and will be none."""
@@ -142,6 +145,15 @@ class BillingClient:
                     raise BillingUnavailable(code.name) from None
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+
+
+def _batching(
+    kind: str, send: Callable[[list[Item], float], Awaitable[Sequence[T]]], metrics: Metrics
+) -> Batching[Item, T]:
+    """Calls of one kind, and their figures: one observation a message, and a length whenever somebody looks."""
+    made: Batching[Item, T] = Batching(kind, send, sending=metrics.billing_message_items.labels(kind).observe)
+    metrics.billing_waiting_items.labels(kind).set_function(lambda: len(made))
+    return made
 
 
 def _results(results: Sequence[T], expected: int) -> Sequence[T]:

@@ -10,6 +10,8 @@ from typing import Protocol
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+# Up to what a message takes.
+_MESSAGE_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 _FIRST_TOKEN_BUCKETS_S = (0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 
 
@@ -109,6 +111,19 @@ class Metrics:
         self.unreadable = Counter(
             "speedinfer_edge_outbox_unreadable",
             "Lines of the outbox that could not be read; kept in the quarantine",
+            registry=self.registry,
+        )
+        self.billing_message_items = Histogram(
+            "speedinfer_edge_billing_message_items",
+            "Calls of one kind that shared a message to billing, each time it was sent",
+            ["kind"],
+            buckets=_MESSAGE_BUCKETS,
+            registry=self.registry,
+        )
+        self.billing_waiting_items = Gauge(
+            "speedinfer_edge_billing_waiting_items",
+            "Calls of one kind that wait for the next message to billing",
+            ["kind"],
             registry=self.registry,
         )
         self.tasks = Gauge("speedinfer_edge_tasks", "Tasks of the event loop", registry=self.registry)

@@ -4,6 +4,7 @@ It keeps the reservation table of the contract in a few lines (no ledger, no sto
 """
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import grpc
@@ -46,6 +47,8 @@ class ScriptedBilling(reservation_pb2_grpc.ReservationServiceServicer, access_pb
     settle_status: messages.SettleStatus.ValueType = messages.SettleStatus.SETTLE_STATUS_SETTLED
     authorisations: int = 0
     lease_ms: int = LEASE_MS
+    # What a call to renew these comes to; None: an answer.
+    renew_fault: Callable[[list[str]], grpc.StatusCode | None] = lambda _ids: None
     port: int = 0
 
     def __post_init__(self) -> None:
@@ -117,10 +120,12 @@ class ScriptedBilling(reservation_pb2_grpc.ReservationServiceServicer, access_pb
             results.append(result)
         return messages.ReserveResponse(results=results)
 
-    async def Renew(self, request: messages.RenewRequest, _context: grpc.aio.ServicerContext) -> messages.RenewResponse:
+    async def Renew(self, request: messages.RenewRequest, context: grpc.aio.ServicerContext) -> messages.RenewResponse:
         results = []
+        self.calls += [("renew", item.reservation_id) for item in request.items]
+        if (code := self.renew_fault([item.reservation_id for item in request.items])) is not None:
+            await context.abort(code, "as the test wants it")
         for item in request.items:
-            self.calls.append(("renew", item.reservation_id))
             hold = self.holds.get(item.reservation_id)
             status = messages.RenewStatus.RENEW_STATUS_UNKNOWN
             if hold is not None:
