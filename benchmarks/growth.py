@@ -6,7 +6,7 @@
     .venv/bin/python benchmarks/growth.py streams --most 100       a quick look
 
 Each point is printed as a JSON object. With --plots they are drawn into `growth-*.svg` beside this file. Workers and accounts
-cost something while nobody asks (probes, sweeps): that is measured, too, and is part of what a request costs here. Each
+cost something while nobody asks (probes, renewals): that is measured, too, and a second curve leaves it out. Each
 number of streams gets services of its own, since memory that a crowd has left behind would hide what the next one needs.
 """
 
@@ -70,34 +70,48 @@ def whole(product: Product, keys: list[str], seconds: float) -> dict[str, Any]:
     idle_ms_per_s = (load.cpu_s(common["pids"]) - before_s) * 1e3 / IDLE_S
     row = uvloop.run(load.measure(product.url, keys, requests=MANY, seconds=seconds, **common))
     names = ("cpu_ms_per_request", "requests_per_s", "p50_ms", "p99_ms", "errors", "first_errors", "rss_peak_mib")
-    return {"idle_ms_per_s": round(idle_ms_per_s, 1)} | {name: row[name] for name in names}
+    beyond_rest_ms = row["cpu_ms_per_request"] - idle_ms_per_s / max(row["requests_per_s"], 0.1)
+    rest = {"idle_ms_per_s": round(idle_ms_per_s, 1), "cpu_ms_beyond_rest": round(beyond_rest_ms, 3)}
+    return rest | {name: row[name] for name in names}
+
+
+class Curves:
+    """CPU of a request: all of it, and without what the services use when nobody asks."""
+
+    def __init__(self, name: str) -> None:
+        self.series = [Series(name), Series(f"{name}, without what rest uses")]
+
+    def add(self, count: int, row: dict[str, Any]) -> None:
+        """One step."""
+        for series, figure in zip(self.series, ("cpu_ms_per_request", "cpu_ms_beyond_rest"), strict=True):
+            series.points.append((count, row[figure]))
 
 
 def by_workers(product: Product, port: int, options: argparse.Namespace, say: Say) -> dict[str, list[Series]]:
     """All of them are the same upstream under different names."""
     key = run.prepare(product, port)
-    found = Series("workers")
+    found = Curves("workers")
     have = 1
     for count in up_to(WORKERS, options.most):
         for number in range(have, count):
             product.register(run.registration(f"bench-{number}", port, check="metadata"))
         have = max(have, count)
         row = whole(product, [key], options.seconds)
-        found.points.append((count, row["cpu_ms_per_request"]))
+        found.add(count, row)
         say(workers=count, **row)
-    return {"workers": [found]}
+    return {"workers": found.series}
 
 
 def by_accounts(product: Product, port: int, options: argparse.Namespace, say: Say) -> dict[str, list[Series]]:
     """Requests go round all keys: with many, nearly each has to be authorised anew."""
     run.prepare(product, port)
-    found, keys = Series("accounts"), list[str]()
+    found, keys = Curves("accounts"), list[str]()
     for count in up_to(ACCOUNTS, options.most):
         keys += uvloop.run(open_accounts(product, count - len(keys)))
         row = whole(product, keys, options.seconds)
-        found.points.append((count, row["cpu_ms_per_request"]))
+        found.add(count, row)
         say(accounts=count, **row)
-    return {"accounts": [found]}
+    return {"accounts": found.series}
 
 
 async def open_accounts(product: Product, count: int) -> list[str]:

@@ -152,6 +152,7 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=16)
     parser.add_argument("--stream", action="store_true")
     parser.add_argument("--seconds", type=float, default=10)
+    parser.add_argument("--workers", type=int, default=1, help="so many names for the measuring worker in the registry")
     parser.add_argument("--service", choices=NAMES, help="only one of them")
     parser.add_argument("--top", type=int, default=25, help="so many functions")
     parser.add_argument("--stacks", action="store_true", help="print whole stacks instead, with their microseconds")
@@ -165,7 +166,10 @@ def main() -> None:
             path = os.pathsep.join([str(SAMPLER), *filter(None, [os.environ.get("PYTHONPATH")])])
             settings = {"SPEEDINFER_LOG_LEVEL": "warning", "PYTHONPATH": path, "CPU_SAMPLES": str(folder)}
             with Product(folder / "product", settings) as product:
-                found, requests = stacks_of(product, run.prepare(product, port), options, folder)
+                key = run.prepare(product, port)
+                for number in range(1, options.workers):
+                    product.register(run.registration(f"bench-{number}", port, check="metadata"))
+                found, requests = stacks_of(product, key, options, folder)
     finally:
         run.stop_upstream(upstream)
     for name, stacks in found.items():
