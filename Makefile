@@ -11,6 +11,8 @@ DEMO ?= 1
 # The Node SDK that the tests drive; exactly this version, outside the checkout's own files.
 NODE_SDK := build/node
 NODE_SDK_VERSION := 7.59.0
+# make bench-compare: a virtual environment that has the other gateways.
+PEERS ?= build/peers
 # Arguments for pytest or for the benchmark: make test ARGS="-k triton"
 ARGS ?=
 # make fuzz: times as many generated examples as usual, and seconds of guided search for each of eleven targets.
@@ -21,7 +23,7 @@ CHAOS_DEPARTURES ?= 5000
 CHAOS_SECONDS ?= 600
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-dev install-demo run test test-fast lint fmt proto lock fuzz chaos bench test-sidecars clean
+.PHONY: help install install-dev install-demo run test test-fast lint fmt proto lock fuzz chaos bench bench-compare profile test-sidecars clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -90,6 +92,12 @@ fuzz: install-dev ## the fuzzers for FUZZ_SECONDS each, the property tests with 
 
 bench: install-dev ## load on the three services with a scripted worker; prints CPU per request and per event
 	@$(BIN)/python benchmarks/run.py $(ARGS)
+
+bench-compare: install-dev ## SpeedInfer beside other gateways (PEERS: their virtual environment); ARGS=--write for the README
+	@$(BIN)/python benchmarks/compare.py --peers $(PEERS) $(ARGS)
+
+profile: install-dev ## where the CPU of the three services goes; ARGS="--stream --clients 200"
+	@$(BIN)/python benchmarks/profile.py $(ARGS)
 
 chaos: install-dev ## departures, crowds and a storm of kills and faults for CHAOS_SECONDS, audited; a failure prints its seed
 	@CHAOS_DEPARTURES=$(CHAOS_DEPARTURES) $(BIN)/pytest -q tests/chaos --timeout 1800 $(ARGS)

@@ -6,7 +6,7 @@ which it was made, and a settlement corrects that window if it is still the curr
 A key's limits are looked at before its account's, each in the order of `judge`.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
@@ -105,11 +105,19 @@ class Counters:
 
     def roll(self, now_ms: int) -> None:
         """Bring all three to a moment."""
-        if self.minute.start_ms <= now_ms < self.minute.start_ms + MINUTE_MS:
+        if self._are_of(now_ms):
             # They are always rolled together, so the others are current as well. Nearly every call ends here.
             return
         for window, start_ms in self._starts(now_ms):
             window.roll(start_ms)
+
+    def at(self, now_ms: int) -> "Counters":
+        """As they stand at a moment, for who only looks: nothing changes here."""
+        if self._are_of(now_ms):
+            return self
+        seen = Counters(replace(self.minute), replace(self.day), replace(self.month))
+        seen.roll(now_ms)
+        return seen
 
     def count(self, tokens: int, spend_nanos: int) -> None:
         """Add one request to the current windows."""
@@ -125,6 +133,9 @@ class Counters:
                 # What was made while the clock was ahead was counted in another window, even if this one has the name.
                 window.tokens = max(window.tokens + tokens, 0)
                 window.spend_nanos = max(window.spend_nanos + spend_nanos, 0)
+
+    def _are_of(self, now_ms: int) -> bool:
+        return self.minute.start_ms <= now_ms < self.minute.start_ms + MINUTE_MS
 
     def _starts(self, at_ms: int) -> tuple[tuple[Window, int], ...]:
         day_ms = day_start(at_ms)

@@ -14,6 +14,8 @@ def main(settings: Settings, *, take_over: bool = False) -> int:
     async def serve(stop: asyncio.Event) -> None:
         billing = Billing(settings)
         try:
+            # A ledger that is elsewhere makes none.
+            settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
             place = handover.place(settings.data_dir, "billing", settings.billing.listen)
             await handover.serve(billing, place, stop, take_over=take_over)
         except ServiceError as error:

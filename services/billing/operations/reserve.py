@@ -99,8 +99,9 @@ class Reserve(NamedTuple):
             open_holds = books.open_holds(key) if key.limits.concurrency is not None else 0
             reached = limits.judge(key.limits, books.counters(key), open_holds, *asked)
         if reached is None:
-            account.counters.roll(books.now_ms)
-            reached = limits.judge(account.limits, account.counters, account.open_holds, *asked, "account")
+            reached = limits.judge(
+                account.limits, account.counters.at(books.now_ms), account.open_holds, *asked, "account"
+            )
         if reached is None:
             return None
         result = self._refuse(pb.REFUSAL_REASON_LIMIT, reached.message)
@@ -175,9 +176,8 @@ class Reserve(NamedTuple):
         own, common = key.limits, account.limits
         if not (own.by_the_minute or common.by_the_minute):
             return
-        account.counters.roll(books.now_ms)
         mine = books.counters(key).minute if own.counted else limits.Window()
-        ours = account.counters.minute
+        ours = account.counters.at(books.now_ms).minute
         requests = limits.tighter((own.requests_per_minute, mine.requests), (common.requests_per_minute, ours.requests))
         tokens = limits.tighter((own.tokens_per_minute, mine.tokens), (common.tokens_per_minute, ours.tokens))
         result.limits.CopyFrom(

@@ -1,6 +1,7 @@
 """Which store a database URL means. The composition root imports it."""
 
 import contextlib
+import re
 import sqlite3
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -63,10 +64,10 @@ def restore(
 def _file(url: str) -> Path:
     if url.startswith(SQLITE) and len(url) > len(SQLITE):
         return Path(url.removeprefix(SQLITE))
-    scheme = url.partition(":")[0]
-    raise ConfigurationError(
-        f"billing.database: {scheme!r} databases are not known; sqlite:///PATH and postgresql://... are"
-    )
+    # Nothing else of it is repeated: whatever form it has, there may be a password in it.
+    scheme = re.match(r"[a-z][a-z0-9+.-]{0,30}(?=://)", url)
+    what = f"{scheme[0]!r} databases are not known" if scheme else "that is no URL"
+    raise ConfigurationError(f"billing.database: {what}; sqlite:///PATH and postgresql://... are known")
 
 
 def _only_a_file(url: str, instead: str) -> None:

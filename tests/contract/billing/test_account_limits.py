@@ -91,6 +91,18 @@ async def test_spend_of_all_keys_ends_with_its_window(service: Service, client: 
     await client.hold(one)
 
 
+async def test_a_call_that_is_refused_while_the_clock_is_ahead_frees_nothing(service: Service, client: Client) -> None:
+    account = await client.open_account("10")
+    await client.limit_account(account, daily_spend=to_money(USD))
+    key = await client.key(account)
+    await client.hold(key)
+    assert await client.refusal(client.reserve_item(key)) == "LIMIT"
+    service.clock.wall += 86_400_000
+    assert await client.refusal(client.reserve_item(key, output_limit=600_000)) == "LIMIT"
+    service.clock.wall -= 86_400_000
+    assert await client.refusal(client.reserve_item(key)) == "LIMIT"
+
+
 async def test_a_limit_that_is_set_later_knows_what_was_used_before(service: Service, client: Client) -> None:
     account, key, _ = await two_keys(client)
     await client.settle(await client.hold(key), 400_000, 0)

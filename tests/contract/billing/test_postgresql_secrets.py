@@ -35,7 +35,9 @@ def with_password(url: str) -> str:
         (f"postgresql://me:x {PASSWORD}@127.0.0.1/b", "percent-encoded"),
         (f"postgresql://me:{PASSWORD}@127.0.0.1:{PASSWORD}/b", "percent-encoded"),
         (f"postgresql://127.0.0.1/b?password={PASSWORD}&nonsense=1", "percent-encoded"),
-        (f"postgres:{PASSWORD}", "not known"),
+        (f"postgres:{PASSWORD}", "no URL"),
+        (f"host=127.0.0.1 password={PASSWORD} dbname=b", "no URL"),
+        (f"mysql://me:{PASSWORD}@127.0.0.1/b", "'mysql' databases are not known"),
     ],
 )
 def test_a_refused_url_is_not_repeated(postgresql: Server, url: str, said: str) -> None:

@@ -141,3 +141,11 @@ def test_what_was_counted_while_the_clock_was_ahead_is_given_back_to_no_other_wi
     kept.count(5, 5)
     kept.correct(ahead, -90, -90)
     assert used(kept) == [(ahead, 1, 0, 0)] * 3
+
+
+def test_who_only_looks_changes_no_window() -> None:
+    kept = counters(2, 100, 50)
+    before = used(kept)
+    assert kept.at(NOW) is kept
+    assert used(kept.at(at(2027, 1, 1))) == [(at(2027, 1, 1), 0, 0, 0)] * 3
+    assert used(kept) == before
