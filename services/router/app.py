@@ -23,7 +23,7 @@ from services.router.counting import Counting
 from services.router.dispatch import Dispatcher
 from services.router.fleet import FleetView
 from services.router.inference_servicer import InferenceServicer
-from services.router.intake import Intake
+from services.router.intake import Gate
 from services.router.metrics import Metrics
 from services.router.networks import Networks
 from services.router.places import Places
@@ -70,11 +70,11 @@ class Router:
         self.registrar = Registrar(self.registry, store, self.fleet, places, prober, limits, networks)
         token = admin_token.load_or_make(settings.token, settings.data_dir)
         self._server = rpc.Server([rpc.ErrorStatuses(), rpc.AdminGate(token, [REGISTRY])], can_share_port=True)
-        intake = Intake(self.dispatcher, places, limits.queue_wait_s)
+        gate = Gate(self.dispatcher, places, limits.queue_wait_s)
         inference_pb2_grpc.add_InferenceServiceServicer_to_server(
-            InferenceServicer(intake, self.fleet, counting), self._server.grpc
+            InferenceServicer(gate, self.fleet, counting), self._server.grpc
         )
-        self._relay = RelayServicer(self.fleet.router_id, intake, self.metrics)
+        self._relay = RelayServicer(self.fleet.router_id, gate, self.metrics)
         relay_pb2_grpc.add_RelayServiceServicer_to_server(self._relay, self._server.grpc)
         registry_pb2_grpc.add_WorkerRegistryServiceServicer_to_server(
             RegistryServicer(self.registrar), self._server.grpc

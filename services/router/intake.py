@@ -34,8 +34,21 @@ class Running(Protocol):
         """Nobody waits for more; a second time does no harm."""
 
 
-class Intake:
+class Intake(Protocol):
     """The way into one router."""
+
+    def start(self, item: inference_pb2.GenerateItem) -> Running:
+        """Begin a request. InvalidArgument if it is none that the edge ever sends."""
+
+    async def place(self, request: inference_pb2.HoldPlaceRequest) -> Place:
+        """Wait for a place. WorkerFailure if there is none to be had; InvalidArgument. Kept until `give_back`."""
+
+    def give_back(self, request_id: str) -> None:
+        """Keep no place for this request any longer; nothing happens if it was used."""
+
+
+class Gate:
+    """Implements Intake with a dispatcher and its places."""
 
     def __init__(self, dispatcher: Dispatcher, places: Places, queue_wait_s: float) -> None:
         self._dispatcher = dispatcher
@@ -43,12 +56,12 @@ class Intake:
         self._queue_wait_s = queue_wait_s
 
     def start(self, item: inference_pb2.GenerateItem) -> Running:
-        """Begin a request. InvalidArgument if it is none that the edge ever sends."""
+        """See Intake."""
         _check(item)
         return self._dispatcher.start(item)
 
     async def place(self, request: inference_pb2.HoldPlaceRequest) -> Place:
-        """Wait for a place. WorkerFailure if there is none to be had; InvalidArgument. Kept until `give_back`."""
+        """See Intake."""
         request_id = request.context.request_id
         if not request_id:
             raise InvalidArgument("a place needs its request's id", field="context.request_id")
@@ -59,7 +72,7 @@ class Intake:
         return await self._places.keep(request_id, request.model, needs, request.party, patience)
 
     def give_back(self, request_id: str) -> None:
-        """Keep no place for this request any longer; nothing happens if it was used."""
+        """See Intake."""
         self._places.give_back(request_id)
 
 
