@@ -44,6 +44,8 @@ class RelayCall(Generic[Answer]):
         self._repayment = Repayment(window_bytes)
         self._parts: list[bytes] = []
         self._parts_bytes = 0
+        # Of parts that came while the owner had something else to take.
+        self._deferred_bytes = 0
         self._wanted: asyncio.Future[None] | None = None
         self._error: Exception | None = None
         self._over = False
@@ -55,6 +57,9 @@ class RelayCall(Generic[Answer]):
         if self._out_bytes:
             self._repay(self._out_bytes)
             self._out_bytes = 0
+        if not self._ready and self._deferred_bytes:
+            self._repay(self._deferred_bytes)
+            self._deferred_bytes = 0
         if not self._ready and not self._over:
             self._wanted = self._loop.create_future()
             try:
@@ -89,19 +94,24 @@ class RelayCall(Generic[Answer]):
             self._rouse()
 
     def add_part(self, part: bytes) -> None:
-        """A piece of a frame. It is kept whatever the client does, so that it is given back at once."""
+        """A piece of a frame, which needs more credit than there is at once: it is given back while the owner waits for just
+        this frame, and not before it has taken what was there."""
         self._parts.append(part)
         self._parts_bytes += len(part)
         if self._parts_bytes > rpc.MAX_MESSAGE_BYTES:
             self._parts.clear()
             self.fail(Lost(grpc.StatusCode.RESOURCE_EXHAUSTED), cancel=True)
             return
-        self._repay(relay_terms.FRAME_BYTES + len(part))
+        self._deferred_bytes += relay_terms.FRAME_BYTES + len(part)
+        if self._wanted is not None:
+            self._repay(self._deferred_bytes)
+            self._deferred_bytes = 0
 
-    def joined(self) -> Frame:
-        """The frame that all parts make. DecodeError."""
+    def joined(self) -> tuple[Frame, int]:
+        """The frame that all parts make, and what it still counts. DecodeError."""
         parts, self._parts, self._parts_bytes = self._parts, [], 0
-        return Frame.FromString(b"".join(parts))
+        deferred, self._deferred_bytes = self._deferred_bytes, 0
+        return Frame.FromString(b"".join(parts)), deferred
 
     def fail(self, error: Exception, *, cancel: bool = False) -> None:
         """It ended without an end."""

@@ -174,11 +174,11 @@ class RelayLink:
         elif kind == "last_part":
             call.add_part(event.last_part)
             try:
-                frame = call.joined()
+                frame, cost_bytes = call.joined()
             except DecodeError:
                 call.fail(Lost(grpc.StatusCode.INTERNAL), cancel=True)
                 return
-            call.feed(frame, 0, last=frame.HasField("end") or frame.HasField("failure"))
+            call.feed(frame, cost_bytes, last=frame.HasField("end") or frame.HasField("failure"))
         elif kind == "refusal":
             call.fail(_refused(event.refusal))
 

@@ -188,9 +188,13 @@ class RelaySession:
             while frames := await running.next_frames():
                 for frame in frames:
                     await self._send(number, opened, frame)
+                if _is_last(frames[-1]):
+                    return
                 await self._may_go_on(opened)
         finally:
             running.leave()
+        # Nobody must wait for what will never come.
+        self._refuse(number, RelayRefusalReason.RELAY_REFUSAL_REASON_INTERNAL, "the request ended without an end")
 
     async def _send(self, number: int, opened: _Open, frame: Frame) -> None:
         cost = relay_terms.cost(frame)
@@ -259,3 +263,7 @@ class RelaySession:
         for turn in crowd:
             if not turn.done():
                 turn.set_result(None)
+
+
+def _is_last(frame: Frame) -> bool:
+    return frame.HasField("end") or frame.HasField("failure")
