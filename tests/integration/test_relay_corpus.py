@@ -1,0 +1,70 @@
+"""Every scenario's answer, by a call of its own and over the relay: the same bytes, the same end, the same failure."""
+
+import asyncio
+from pathlib import Path
+
+from speedinfer.common.v1.operation_pb2 import OPERATION_CHAT_COMPLETION, OPERATION_COMPLETION, OPERATION_EMBEDDING
+
+from services.common import relay_terms
+from tests.contract.router.gateway import Answer, Gateway, item, running
+from tests.contract.router.relay_caller import RelayCaller, relay
+from tests.fakes.scenario import Scenario
+from tests.fakes.scenarios import table, time
+from tests.fakes.worker import FakeWorker
+
+OPERATIONS = {
+    "chat/completions": OPERATION_CHAT_COMPLETION,
+    "completions": OPERATION_COMPLETION,
+    "embeddings": OPERATION_EMBEDDING,
+}
+# How many empty frames this one sends before its time is over is chance.
+ENDLESS = "complete-then-empty-deltas"
+CORPUS = [each for each in table.ALL.values() if each not in time.SCENARIOS and each.name != ENDLESS]
+AT_ONCE = 8
+
+
+async def test_answers_are_the_same_byte_for_byte_either_way(tmp_path: Path) -> None:
+    async with (
+        FakeWorker([*table.ALL]) as storyteller,
+        running(tmp_path, drain_s=2.0, retry_burst=1_000_000) as gateway,
+        relay(gateway.channel) as caller,
+    ):
+        turns = asyncio.Semaphore(AT_ONCE)
+
+        async def play(scenario: Scenario) -> tuple[object, object]:
+            storyteller.scripts[scenario.name] = scenario.script
+            async with turns:
+                return await alone_and_shared(gateway, caller, storyteller, scenario)
+
+        played = await asyncio.gather(*map(play, CORPUS))
+    assert len(CORPUS) > 400
+    different = [(each.name, *told) for each, told in zip(CORPUS, played, strict=True) if told[0] != told[1]]
+    assert different == []
+
+
+async def alone_and_shared(
+    gateway: Gateway, caller: RelayCaller, storyteller: FakeWorker, scenario: Scenario
+) -> tuple[object, object]:
+    asked = {
+        "model": scenario.name,
+        "stream": scenario.stream,
+        "operation": OPERATIONS[scenario.route],
+        "choices": scenario.request.get("n", 1),
+        "output_limit": None if scenario.route == "embeddings" else 16,
+    }
+    about = {"worker_id": scenario.name, "supported_models": [scenario.name], "config": dict(scenario.config)}
+    await gateway.register(storyteller.url, **about)
+    alone = await gateway.generate(**asked)
+    if alone.failure is not None:
+        # Anew, so that nothing of it is left over.
+        await gateway.register(storyteller.url, **about)
+    number = caller.next_number()
+    await caller.start(number, item(**asked), relay_terms.MAX_CREDIT_BYTES)
+    shared = await caller.whole(number)
+    return _told(alone), _told(shared)
+
+
+def _told(answer: Answer) -> tuple[object, ...]:
+    # How payloads are put together into frames is chance.
+    kinds = [kind for kind in answer.kinds if kind not in ("data", "usage")]
+    return kinds, answer.payloads, answer.usages[-1:], answer.end, answer.failure
