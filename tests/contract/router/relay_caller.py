@@ -25,15 +25,18 @@ class RelayCaller:
         self.messages: list[int] = []
         self.code: grpc.StatusCode | None = None
         self._numbers = 0
+        self._turn = asyncio.Lock()
         self._moved = asyncio.Condition()
         self._reader = asyncio.ensure_future(self._read())
 
     async def say(self, *commands: relay_pb2.RelayCommand) -> None:
         """Send commands in one message."""
-        await self.call.write(relay_pb2.RelayRequest(commands=commands))
+        # gRPC takes one message after another.
+        async with self._turn:
+            await self.call.write(relay_pb2.RelayRequest(commands=commands))
 
     def next_number(self) -> int:
-        """One that was not used; what is said with it must be said at once."""
+        """One that was not used; those who wait to say something are served in order."""
         self._numbers += 1
         return self._numbers
 
