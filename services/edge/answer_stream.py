@@ -157,8 +157,9 @@ class AnswerStream:
         outcome = None
         for frame in frames:
             if self._flowing and frame.HasField("data"):
-                self._note_content(frame.data)
-                self._held += frame.data.payloads
+                if not self._client.gone:
+                    self._note_content(frame.data)
+                    self._held += frame.data.payloads
                 continue
             outcome = await self._take(frame)
             if outcome is not None or self._dropped is not None:

@@ -101,8 +101,8 @@ class KnownRouter:
 
     def generate(self, item: GenerateItem) -> FrameCall:
         """Dispatch a request. The router must be ready."""
-        if self._link is not None and item.ByteSize() <= relay_terms.MAX_START_BYTES:
-            return self._link.generate(item, item.context.remaining_ms / 1000 + DEADLINE_SLACK_S)
+        if self._link is not None and (item_bytes := item.ByteSize()) <= relay_terms.MAX_START_BYTES:
+            return self._link.generate(item, item_bytes, item.context.remaining_ms / 1000 + DEADLINE_SLACK_S)
         call = PlainFrames(self.client.generate(item))
         self._plain_calls.add(call)
         return call

@@ -101,9 +101,9 @@ class RelayLink:
             self._finish()
             await self._tasks.cancel()
 
-    def generate(self, item: GenerateItem, timeout_s: float) -> RelayCall[Frame]:
+    def generate(self, item: GenerateItem, item_bytes: int, timeout_s: float) -> RelayCall[Frame]:
         """Begin a request. The link must be ready."""
-        call, message = self._begin(item.ByteSize(), timeout_s)
+        call, message = self._begin(item_bytes, timeout_s)
         command = message.commands.add(number=self._last_number)
         command.start.item.CopyFrom(item)
         command.start.credit_bytes = self._window_bytes

@@ -135,7 +135,7 @@ class ScriptedRouter(inference_pb2_grpc.InferenceServiceServicer, registry_pb2_g
         self._server: rpc.Server | None = None
         self.port = 0
 
-    async def start(self, port: int = 0) -> None:
+    async def start(self, port: int = 0, host: str = "127.0.0.1") -> None:
         gate = rpc.AdminGate("token-of-tests", ["speedinfer.router.v1.WorkerRegistryService"])
         self._server = rpc.Server([rpc.ErrorStatuses(), gate])
         inference_pb2_grpc.add_InferenceServiceServicer_to_server(self, self._server.grpc)
@@ -143,7 +143,7 @@ class ScriptedRouter(inference_pb2_grpc.InferenceServiceServicer, registry_pb2_g
         if self.relays:
             relay_pb2_grpc.add_RelayServiceServicer_to_server(self.relay, self._server.grpc)
         self._server.offers("speedinfer.router.v1.InferenceService")
-        self.port = await self._server.start(f"127.0.0.1:{port}")
+        self.port = await self._server.start(f"{host}:{port}")
 
     async def stop(self) -> None:
         assert self._server is not None

@@ -1,6 +1,7 @@
 """The edge's side of the relay: several routers, readers that stop, routers that die, drain, join, and speak otherwise."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from speedinfer.router.v1.frame_pb2 import Frame
 from speedinfer.router.v1.inference_pb2 import GenerateItem
 
 from services.common.settings import EdgeLimits, EdgeSettings, Settings
-from services.edge import known_router
+from services.edge import known_router, router_addresses, router_pool
 from services.edge.app import Edge
 from tests.fakes.scripted_billing import ScriptedBilling
 from tests.fakes.scripted_router import ScriptedRouter, accepted, data, end
@@ -245,6 +246,57 @@ async def test_a_large_request_goes_by_a_call_of_its_own(fleet: Fleet) -> None:
     assert prompt.encode() in router.items[0].members[0].json
     # No frame of it came over the relay.
     assert router.metrics.registry.get_sample_value("speedinfer_router_relay_frames_per_message_sum") == 0
+
+
+async def test_each_address_of_a_name_is_a_router_and_one_that_leaves_the_name_gets_nothing_new(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hosts = ["127.0.0.1", "127.0.0.2"]
+    ask = socket.getaddrinfo
+
+    def look_up(host: Any, port: Any, *others: Any, **named: Any) -> Any:
+        if host != "routers.test":
+            return ask(host, port, *others, **named)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (each, port)) for each in hosts]
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    monkeypatch.setattr(router_pool, "LOOK_UP_EVERY_S", 0.02)
+    first, second, other = ScriptedRouter("router-1"), ScriptedRouter("router-2"), ScriptedRouter("router-3")
+    scripts = [Paced(), Paced()]
+    first.script, second.script = scripts
+    other.workers = []
+    await first.start()
+    await second.start(first.port, "127.0.0.2")
+    try:
+        stand = await fleet(other, also=f"routers.test:{first.port}")
+        await eventually(lambda: [each.watched and each.is_ready for each in known(stand)] == [True] * 3)
+        held = await streams(stand, 4)
+        assert [script.begun for script in scripts] == [2, 2]
+        gone = known(stand)[1]
+        hosts.remove("127.0.0.1")
+        await eventually(lambda: gone.retired)
+        held += await streams(stand, 3)
+        assert [script.begun for script in scripts] == [2, 5]
+        for script in scripts:
+            script.go.set()
+        for each in held:
+            assert b"[DONE]" in await finished(*each)
+        await eventually(lambda: not stand.edge._routers._retired)
+    finally:
+        await first.stop()
+        await second.stop()
+
+
+async def test_what_is_no_name_stands_for_itself_and_a_name_without_an_address_has_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def look_up(*_: Any, **__: Any) -> Any:
+        raise socket.gaierror(socket.EAI_AGAIN, "no name server")
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    for target in ("10.0.0.5:50051", "[::1]:50051", "unix:/run/router.sock", "dns:///router:50051", "localhost:50051"):
+        assert await router_addresses.look_up(target) == [target]
+    assert await router_addresses.look_up("no-such-name.invalid:50051") == []
 
 
 class Foreign(relay_pb2_grpc.RelayServiceServicer):
