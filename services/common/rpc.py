@@ -235,6 +235,12 @@ class ErrorStatuses(grpc.aio.ServerInterceptor):
                 handler.request_deserializer,
                 handler.response_serializer,
             )
+        if handler.stream_stream is not None:
+            return grpc.stream_stream_rpc_method_handler(
+                _guard_stream(handler.stream_stream, handler_call_details.method),
+                handler.request_deserializer,
+                handler.response_serializer,
+            )
         return handler
 
 

@@ -86,9 +86,11 @@ class EdgeSettings(Section):
 
     listen: str = "127.0.0.1:8080"
     admin_listen: str = "127.0.0.1:8081"
-    # Where the router and billing answer; empty means where this file has them listen.
+    # Where the router and billing answer; empty means where this file has them listen. Several routers: with commas between.
     router_target: str = ""
     billing_target: str = ""
+    # Many requests share one call to a router; false: each has a call of its own.
+    relay: bool = True
     limits: EdgeLimits = EdgeLimits()
 
 
@@ -193,9 +195,15 @@ class Settings(BaseSettings):
         return env_settings, init_settings
 
     @property
+    def router_targets(self) -> tuple[str, ...]:
+        """Where the edge finds its routers, each once."""
+        named = (each.strip() for each in self.edge.router_target.split(","))
+        return tuple(dict.fromkeys(filter(None, named))) or (self.router.listen,)
+
+    @property
     def router_target(self) -> str:
-        """Where the edge and the command find the router."""
-        return self.edge.router_target or self.router.listen
+        """Where the command finds the router that registers workers: the first."""
+        return self.router_targets[0]
 
     @property
     def billing_target(self) -> str:

@@ -18,7 +18,8 @@ from services.edge.body import read_json
 from services.edge.body_room import BodyRoom
 from services.edge.metrics import Metrics
 from services.edge.openai_errors import ADMIN_TOKEN_NEEDED, ROUTER_UNAVAILABLE, Problem, Refused, invalid
-from services.edge.router_client import MAX_DRAIN_WAIT_S, RouterClient
+from services.edge.router_client import MAX_DRAIN_WAIT_S
+from services.edge.router_pool import RouterPool
 
 _MAX_BODY_BYTES = 1024 * 1024
 _MAX_BODIES_BYTES = 16 * 1024 * 1024
@@ -31,8 +32,8 @@ _WAIT_S = re.compile(r"[0-9]{1,20}")
 class AdminRoutes:
     """What operators do over HTTP."""
 
-    def __init__(self, router: RouterClient, token: str, metrics: Metrics) -> None:
-        self._router = router
+    def __init__(self, routers: RouterPool, token: str, metrics: Metrics) -> None:
+        self._routers = routers
         self._token = token
         self._metrics = metrics
         self._room = BodyRoom(_MAX_BODIES_BYTES, _MAX_BODIES_BYTES)
@@ -77,7 +78,7 @@ class AdminRoutes:
             raise Refused(invalid(f"'wait_s' must be a whole number up to {MAX_DRAIN_WAIT_S:g}.", "wait_s"))
         message = registry_pb2.DrainWorkerRequest(worker_id=worker_id, wait_ms=int(text) * 1000)
         try:
-            last = await self._router.drain_worker(message, self._token)
+            last = await self._routers.first.client.drain_worker(message, self._token)
         except grpc.aio.AioRpcError as error:
             raise Refused(_problem(error)) from None
         in_flight, drained = (last.in_flight, last.drained) if last is not None else (0, False)
@@ -93,7 +94,7 @@ class AdminRoutes:
 
     async def _call(self, method: str, message: Any) -> Any:
         try:
-            return await self._router.registry(method, message, self._token)
+            return await self._routers.first.client.registry(method, message, self._token)
         except grpc.aio.AioRpcError as error:
             raise Refused(_problem(error)) from None
 

@@ -7,7 +7,6 @@ asked how many tokens the prompt has, and the hold is asked for once more by its
 """
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import grpc
@@ -23,7 +22,6 @@ from speedinfer.billing.v1.reservation_pb2 import (
     ReserveResult,
 )
 from speedinfer.common.v1.context_pb2 import RequestContext
-from speedinfer.router.v1.fleet_pb2 import Worker
 
 from services.common import ids, money
 from services.common.settings import EdgeLimits
@@ -32,9 +30,10 @@ from services.edge.arrival import Arrival
 from services.edge.billing_client import BillingClient, BillingUnavailable, NotSent
 from services.edge.body_reader import BodyReader, Check
 from services.edge.client import Client
-from services.edge.fleet_view import FleetView
+from services.edge.fleet_view import FleetView, Route
 from services.edge.holds import Holds
 from services.edge.key_cache import Caller, KeyCache
+from services.edge.known_router import KnownRouter
 from services.edge.openai_errors import (
     BILLING_UNAVAILABLE,
     CLIENT_GONE,
@@ -49,7 +48,7 @@ from services.edge.openai_request import Bounds, InferenceRequest
 from services.edge.orphans import Orphans
 from services.edge.place import Place, is_needed
 from services.edge.prompt_count import PromptCount, PromptCounter
-from services.edge.router_client import RouterClient
+from services.edge.router_pool import RouterPool
 from services.edge.settler import Settler
 
 _log = structlog.get_logger(__name__)
@@ -66,6 +65,8 @@ class Admitted:
     # The x-ratelimit headers of the answer.
     headers: dict[str, str]
     deadline_s: float
+    # Where it is to go.
+    router: KnownRouter
     # Its place on a worker, where it needed one. Whoever has the hold closes it, too.
     place: Place | None
     # What the hold was made by, where it was a worker's count.
@@ -79,7 +80,7 @@ class Admission:
         self,
         keys: KeyCache,
         fleet: FleetView,
-        router: RouterClient,
+        routers: RouterPool,
         billing: BillingClient,
         settler: Settler,
         holds: Holds,
@@ -89,7 +90,7 @@ class Admission:
     ) -> None:
         self._keys = keys
         self._fleet = fleet
-        self._router = router
+        self._routers = routers
         self._billing = billing
         self._settler = settler
         self._holds = holds
@@ -117,22 +118,26 @@ class Admission:
         request = await self._bodies.read(body, check)
         if not caller.may_use(request.model):
             raise Refused(model_not_allowed(request.model))
-        workers = await self._fleet.admit(request.model, request.needs)
+        route = await self._fleet.admit(request.model, request.needs)
         # Only now: a name that nobody serves is a text of the client's, which is in no log.
         arrival.model = request.model
-        self._find_room(caller, request, [worker.worker_id for worker in workers])
-        place = await self._find_place(arrival, client, caller, request) if is_needed(workers, request) else None
+        self._find_room(caller, request, [worker.worker_id for worker in route.workers])
+        place: Place | None = None
+        if is_needed(route.workers, request):
+            place = await self._find_place(arrival, client, caller, request, route)
         try:
-            return await self._hold(arrival, caller, request, workers, key_text, place)
+            return await self._hold(arrival, caller, request, route, key_text, place)
         except BaseException:
             if place is not None:
                 place.close()
             raise
 
-    async def _find_place(self, arrival: Arrival, client: Client, caller: Caller, request: InferenceRequest) -> Place:
+    async def _find_place(
+        self, arrival: Arrival, client: Client, caller: Caller, request: InferenceRequest, route: Route
+    ) -> Place:
         """A place on a worker, waited for in turn with other keys. Refused if there is none, or nobody to wait for."""
         remaining_s = arrival.started_s + self._limits.request_timeout_s - asyncio.get_running_loop().time()
-        place = Place(self._router, arrival, request, caller.key_id, remaining_s)
+        place = Place(self._routers, route.router, arrival, request, caller.key_id, remaining_s)
         client.on_leave(place.close)
         try:
             if not await place.wait():
@@ -159,7 +164,7 @@ class Admission:
         arrival: Arrival,
         caller: Caller,
         request: InferenceRequest,
-        workers: Sequence[Worker],
+        route: Route,
         idempotency_key: str,
         place: Place | None,
     ) -> Admitted:
@@ -169,7 +174,7 @@ class Admission:
         if result.refusal.count_may_help:
             remaining_s = deadline_s - asyncio.get_running_loop().time()
             worker_id = place.worker_id if place is not None else ""
-            counted = await self._counter.count(arrival, caller.key_id, request, workers, worker_id, remaining_s)
+            counted = await self._counter.count(arrival, caller.key_id, request, route, worker_id, remaining_s)
         if counted is not None:
             # An id that was refused is not used again: from here on the request goes by another.
             refused_id, arrival.request_id = arrival.request_id, ids.uuid7()
@@ -189,7 +194,8 @@ class Admission:
         if result.reservation.state != ReservationState.RESERVATION_STATE_HELD:
             raise Refused(BILLING_UNAVAILABLE)
         self._holds.keep(arrival.request_id, result.reservation.lease_ms)
-        return Admitted(arrival, caller, request, result.reservation, headers, deadline_s, place, counted)
+        router = place.router if place is not None else route.router
+        return Admitted(arrival, caller, request, result.reservation, headers, deadline_s, router, place, counted)
 
     async def _reserve(
         self,

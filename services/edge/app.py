@@ -34,7 +34,7 @@ from services.edge.openai_errors import UNKNOWN_ADMIN_URL
 from services.edge.orphans import Orphans
 from services.edge.outbox import Outbox
 from services.edge.prompt_count import PromptCounter
-from services.edge.router_client import RouterClient
+from services.edge.router_pool import RouterPool
 from services.edge.settler import Settler
 
 _log = structlog.get_logger(__name__)
@@ -58,7 +58,9 @@ class Edge:
         self.metrics.tasks.set_function(lambda: len(asyncio.all_tasks(loop)))
         self._tasks = TaskSet()
         self._watchers = TaskSet()
-        self._router = RouterClient(settings.router_target)
+        self._routers = RouterPool(
+            settings.router_targets, self.metrics, limits.buffer_bytes, relays=settings.edge.relay
+        )
         self._billing = BillingClient(settings.billing_target, limits.billing_timeout_s, self.metrics)
         self._outbox = Outbox(settings.data_dir / "edge" / "outbox", limits.max_outbox_bytes, self.metrics)
         self.metrics.watch(self._outbox)
@@ -67,17 +69,17 @@ class Edge:
             self._billing, self._outbox, self._holds, self.metrics, self._tasks, limits.settle_wait_s
         )
         self._delivery = Delivery(self._billing, self._outbox, self._settler, self.metrics, limits.billing_timeout_s)
-        self._fleet = FleetView(self._router)
+        self._fleet = FleetView(self._routers)
         orphans = Orphans(limits.max_orphans_per_key)
         keys = KeyCache(self._billing, limits.key_cache_s, loop.time)
-        counter = PromptCounter(self._router, self.metrics, limits.count_timeout_s)
+        counter = PromptCounter(self.metrics, limits.count_timeout_s)
         self._admission = Admission(
-            keys, self._fleet, self._router, self._billing, self._settler, self._holds, orphans, counter, limits
+            keys, self._fleet, self._routers, self._billing, self._settler, self._holds, orphans, counter, limits
         )
         self._inference = Inference(
-            self._admission, self._router, self._settler, orphans, self.metrics, self._tasks, limits
+            self._admission, self._routers, self._settler, orphans, self.metrics, self._tasks, limits
         )
-        self._admin = AdminRoutes(self._router, admin_token, self.metrics)
+        self._admin = AdminRoutes(self._routers, admin_token, self.metrics)
         self._runners: list[web.AppRunner] = []
         # By setting and address.
         self._servers: dict[str, http_connections.Listening] = {}
@@ -89,7 +91,7 @@ class Edge:
         """Open the outbox and both listeners, or take a predecessor's. OSError or ConfigurationError says why not."""
         given = predecessor.listeners if predecessor is not None else {}
         self._outbox.open()
-        self._watchers.spawn(self._fleet.watch(), "watch-fleet")
+        await self._routers.start()
         self._watchers.spawn(self._holds.renew(), "renew-holds")
         self._watchers.spawn(self._delivery.run(), "deliver-outbox")
         section = self._settings.edge
@@ -114,7 +116,7 @@ class Edge:
             await runner.cleanup()
         await self._tasks.cancel()
         await self._outbox.close()
-        await self._router.close()
+        await self._routers.close()
         await self._billing.close()
 
     async def _deliver_rest(self) -> None:
@@ -198,7 +200,10 @@ class Edge:
         app = http_server.application(self.metrics, self._keeping)
         models = ModelsRoutes(self._admission, self._fleet)
         account = AccountRoutes(self._admission, self._billing)
-        channels = {"router": self._router.channel, "billing": self._billing.channel}
+        channels = {
+            "router": lambda: [router.client.channel for router in self._routers.routers],
+            "billing": lambda: [self._billing.channel],
+        }
         health = HealthRoutes(self._admission, self._fleet, channels)
         _add(app, "POST", "/v1/chat/completions", self._inference.handler(chat_request.check))
         _add(app, "POST", "/v1/completions", self._inference.handler(completion_request.check))

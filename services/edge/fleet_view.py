@@ -1,93 +1,84 @@
-"""The edge's picture of the router's workers: kept current by a watch, asked live where it would say no.
+"""The edge's picture of all routers' workers: kept current by watches, asked live where it would say no.
 
 A model that was registered a moment ago must not be a 404 because the watch has not told yet, so every "no" is checked
-with one live call that concurrent requests share.
+with one live call to each router that concurrent requests share. A model exists where any router knows it; a request goes to a
+router that does.
 """
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import grpc
-import structlog
-from speedinfer.router.v1.fleet_pb2 import Fleet, Model, Worker
+from speedinfer.router.v1.fleet_pb2 import Fleet, Worker, WorkerStatus
 
-from services.edge import capability
+from services.edge import capability, fleet_picture
 from services.edge.coalesce import Shared
+from services.edge.known_router import KnownRouter
 from services.edge.openai_errors import ROUTER_UNAVAILABLE, Refused, model_not_found
 from services.edge.openai_request import Need
-from services.edge.router_client import RouterClient
+from services.edge.router_pool import RouterPool
 
-_log = structlog.get_logger(__name__)
-_PAUSE_S = 0.2
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where a request is to go: a router, and the workers of its model there."""
+
+    router: KnownRouter
+    workers: list[Worker]
 
 
 class FleetView:
     """Models and their workers."""
 
-    def __init__(self, router: RouterClient) -> None:
-        self._router = router
+    def __init__(self, routers: RouterPool) -> None:
+        self._routers = routers
         self._live: Shared[Fleet] = Shared()
-        self._models: dict[str, Model] = {}
-        self._workers: dict[str, Worker] = {}
-        self._key = ("", 0)
-        self._watching = False
-
-    @property
-    def watching(self) -> bool:
-        """Whether the picture is being kept current."""
-        return self._watching
-
-    async def watch(self) -> None:
-        """Keep the picture current; runs until it is cancelled."""
-        while True:
-            try:
-                async for answer in self._router.watch():
-                    self._watching = True
-                    self._take(answer.fleet)
-            except grpc.aio.AioRpcError as error:
-                if self._watching:
-                    _log.warning("fleet_watch_lost", status=error.code().name)
-            self._watching = False
-            await asyncio.sleep(_PAUSE_S)
 
     async def live(self) -> Fleet:
-        """What the router knows now. AioRpcError if it does not answer."""
+        """What the routers know now, together. AioRpcError if none of them answers."""
         return await self._live.get("fleet", self._ask)
 
-    async def admit(self, model: str, needs: Sequence[Need]) -> list[Worker]:
-        """The workers of a model that may serve such a request. Refused with 404, 400 or 503."""
-        workers = self.workers_of(model)
-        if self._watching and workers and capability.judge(workers, needs, model) is None:
-            return workers
+    async def admit(self, model: str, needs: Sequence[Need]) -> Route:
+        """Where a request of a model, with such needs, goes. Refused with 404, 400 or 503."""
+        watched = [router for router in self._routers.routers if router.watched]
+        route = self._route(watched, model, needs)
+        if route is not None:
+            return route
         try:
             await self.live()
         except grpc.aio.AioRpcError:
             raise Refused(ROUTER_UNAVAILABLE) from None
-        workers = self.workers_of(model)
+        route = self._route(self._routers.routers, model, needs)
+        if route is not None:
+            return route
+        workers = [worker for router in self._routers.routers for worker in router.picture.workers_of(model)]
         if not workers:
             raise Refused(model_not_found(model))
-        problem = capability.judge(workers, needs, model)
-        if problem is not None:
-            raise Refused(problem)
-        return workers
+        # No router has a worker for it; of all together, whose every need some router may meet, none is in service.
+        raise Refused(capability.judge(workers, needs, model) or ROUTER_UNAVAILABLE)
 
-    def workers_of(self, model: str) -> list[Worker]:
-        """The workers of a model, as last seen; empty if there is no such model."""
-        found = self._models.get(model)
-        if found is None:
-            return []
-        return [self._workers[each] for each in found.worker_ids if each in self._workers]
+    def _route(self, routers: Sequence[KnownRouter], model: str, needs: Sequence[Need]) -> Route | None:
+        fit: dict[KnownRouter, list[Worker]] = {}
+        for router in routers:
+            workers = router.picture.workers_of(model)
+            if workers and capability.judge(workers, needs, model) is None:
+                fit[router] = workers
+        if not fit:
+            return None
+        chosen = self._routers.choose([(router, _healthy(workers)) for router, workers in fit.items()])
+        if chosen is None:
+            # None of them can take it now; the dispatch waits a little for one that can.
+            chosen = next(iter(fit))
+        return Route(chosen, fit[chosen])
 
     async def _ask(self) -> Fleet:
-        fleet = await self._router.fleet()
-        self._take(fleet)
-        return fleet
+        answers = await asyncio.gather(*(router.live() for router in self._routers.routers), return_exceptions=True)
+        fleets = [answer for answer in answers if isinstance(answer, Fleet)]
+        if not fleets:
+            raise next(answer for answer in answers if isinstance(answer, BaseException))
+        return fleet_picture.together(fleets) if len(answers) > 1 else fleets[0]
 
-    def _take(self, fleet: Fleet) -> None:
-        router_id, version = self._key
-        # A live answer may overtake the watch; an older picture of the same router is not taken.
-        if fleet.router_id == router_id and fleet.version < version:
-            return
-        self._key = (fleet.router_id, fleet.version)
-        self._models = {model.name: model for model in fleet.models}
-        self._workers = {worker.worker_id: worker for worker in fleet.workers}
+
+def _healthy(workers: Sequence[Worker]) -> int:
+    return sum(worker.status == WorkerStatus.WORKER_STATUS_HEALTHY for worker in workers)

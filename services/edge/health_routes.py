@@ -1,6 +1,7 @@
 """`/health` (the workers), `/livez` (this process), `/readyz` (whether requests can be served here)."""
 
 import asyncio
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib.metadata import version
 from typing import Any
@@ -22,10 +23,13 @@ _CHECK_TIMEOUT_S = 1.0
 class HealthRoutes:
     """Answers how things stand, asked of the services themselves."""
 
-    def __init__(self, admission: Admission, fleet: FleetView, channels: dict[str, grpc.aio.Channel]) -> None:
+    def __init__(
+        self, admission: Admission, fleet: FleetView, channels: Mapping[str, Callable[[], Sequence[grpc.aio.Channel]]]
+    ) -> None:
+        """`channels`: by the service's name, to each of its processes; one that answers is enough."""
         self._admission = admission
         self._fleet = fleet
-        self._stubs: dict[str, Any] = {name: health_pb2_grpc.HealthStub(channel) for name, channel in channels.items()}
+        self._channels = channels
         self._checks: Shared[bool] = Shared()
         self._version = version("speedinfer")
 
@@ -48,7 +52,7 @@ class HealthRoutes:
         """Router and billing answer, and this edge takes work."""
         if self._admission.draining:
             return answer({"status": "draining"}, 503)
-        names = list(self._stubs)
+        names = list(self._channels)
         states = await asyncio.gather(*(self._checks.get(name, partial(self._check, name)) for name in names))
         failing = [name for name, serving in zip(names, states, strict=True) if not serving]
         if failing:
@@ -56,8 +60,13 @@ class HealthRoutes:
         return answer({"status": "ok"})
 
     async def _check(self, name: str) -> bool:
-        try:
-            reply = await rpc.answer(self._stubs[name].Check, health_pb2.HealthCheckRequest(), _CHECK_TIMEOUT_S)
-        except grpc.aio.AioRpcError:
-            return False
-        return bool(reply.status == health_pb2.HealthCheckResponse.SERVING)
+        return any(await asyncio.gather(*map(_is_serving, self._channels[name]())))
+
+
+async def _is_serving(channel: grpc.aio.Channel) -> bool:
+    stub: Any = health_pb2_grpc.HealthStub(channel)
+    try:
+        reply = await rpc.answer(stub.Check, health_pb2.HealthCheckRequest(), _CHECK_TIMEOUT_S)
+    except grpc.aio.AioRpcError:
+        return False
+    return bool(reply.status == health_pb2.HealthCheckResponse.SERVING)

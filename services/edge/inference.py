@@ -18,6 +18,7 @@ from services.common.settings import EdgeLimits
 from services.common.tasks import TaskSet
 from services.edge import client_headers, json_object, settlement, sse, usage_frame
 from services.edge.admission import Admission, Admitted
+from services.edge.answer_stream import CLIENT_LEFT, AnswerStream, Outcome
 from services.edge.arrival import ARRIVAL, Arrival
 from services.edge.body import read_json
 from services.edge.body_reader import Check
@@ -27,8 +28,7 @@ from services.edge.metrics import Metrics
 from services.edge.openai_errors import DRAINING, INTERNAL, Problem, Refused, for_event, from_failure
 from services.edge.openai_request import UsageWish
 from services.edge.orphans import Orphans
-from services.edge.relay import CLIENT_LEFT, Outcome, Relay
-from services.edge.router_client import RouterClient
+from services.edge.router_pool import RouterPool
 from services.edge.settler import Receipt, Settler
 
 _log = structlog.get_logger(__name__)
@@ -45,7 +45,7 @@ class Inference:
     def __init__(
         self,
         admission: Admission,
-        router: RouterClient,
+        routers: RouterPool,
         settler: Settler,
         orphans: Orphans,
         metrics: Metrics,
@@ -53,7 +53,7 @@ class Inference:
         limits: EdgeLimits,
     ) -> None:
         self._admission = admission
-        self._router = router
+        self._routers = routers
         self._settler = settler
         self._orphans = orphans
         self._metrics = metrics
@@ -61,7 +61,7 @@ class Inference:
         self._limits = limits
         share_bytes = max(limits.max_bodies_bytes // _SHARE_OF_A_KEY, limits.max_body_bytes)
         self._room = BodyRoom(limits.max_bodies_bytes, share_bytes)
-        self._relays: set[Relay] = set()
+        self._streams: set[AnswerStream] = set()
         self._jobs = TaskSet()
 
     def handler(self, check: Check) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
@@ -82,9 +82,9 @@ class Inference:
         self._admission.draining = True
         if await self._jobs.join(timeout_s):
             return
-        _log.warning("drain_cuts_streams", count=len(self._relays))
-        for relay in list(self._relays):
-            relay.cut(DRAINING)
+        _log.warning("drain_cuts_streams", count=len(self._streams))
+        for stream in list(self._streams):
+            stream.cut(DRAINING)
         await self._jobs.join(last_words_s)
         await self._jobs.cancel()
 
@@ -153,17 +153,19 @@ class Inference:
 
     async def _dispatch(self, admitted: Admitted, client: Client) -> Refused | None:
         closing = _Closing(self._settler, admitted)
-        relay: Relay | None = None
+        answer: AnswerStream | None = None
         try:
             if client.gone:
                 await closing.release(CLIENT_LEFT, 0)
                 return None
-            relay = Relay(admitted, client, self._router, self._orphans, self._metrics, self._tasks, self._limits)
-            self._relays.add(relay)
-            outcome = await relay.run()
-            admitted.arrival.worker_id = relay.worker_id
-            problem = await self._finish(admitted, client, relay, outcome, closing)
-            return Refused(problem, relay.headers()) if problem is not None else None
+            answer = AnswerStream(
+                admitted, client, self._routers, self._orphans, self._metrics, self._tasks, self._limits
+            )
+            self._streams.add(answer)
+            outcome = await answer.run()
+            admitted.arrival.worker_id = answer.worker_id
+            problem = await self._finish(admitted, client, answer, outcome, closing)
+            return Refused(problem, answer.headers()) if problem is not None else None
         except Exception as error:
             _log.exception("request_failed", request_id=admitted.arrival.request_id, error=type(error).__name__)
             if client.begun:
@@ -171,27 +173,27 @@ class Inference:
             return Refused(INTERNAL)
         finally:
             if not closing.done:
-                await closing.release(INTERNAL.cause, 0, relay)
+                await closing.release(INTERNAL.cause, 0, answer)
             if admitted.place is not None:
                 admitted.place.close()
-            if relay is not None:
-                self._relays.discard(relay)
-                await relay.close()
+            if answer is not None:
+                self._streams.discard(answer)
+                await answer.close()
 
     async def _finish(
-        self, admitted: Admitted, client: Client, relay: Relay, outcome: Outcome, closing: "_Closing"
+        self, admitted: Admitted, client: Client, answer: AnswerStream, outcome: Outcome, closing: "_Closing"
     ) -> Problem | None:
         """Money first, then the client's last bytes. Answers the problem if nothing was sent yet."""
-        stream = admitted.request.stream
-        if outcome.usage is not None and not stream and not _is_object(outcome.body):
+        streamed = admitted.request.stream
+        if outcome.usage is not None and not streamed and not _is_object(outcome.body):
             outcome = Outcome(problem=_UNREADABLE, cause=_UNREADABLE.cause)
         problem, receipt = outcome.problem, Receipt()
         if outcome.usage is None:
-            await closing.release(outcome.cause, 0 if client.gone else self._limits.settle_wait_s, relay)
-        elif client.gone and not relay.content_sent:
-            await closing.release(CLIENT_LEFT, 0, relay)
+            await closing.release(outcome.cause, 0 if client.gone else self._limits.settle_wait_s, answer)
+        elif client.gone and not answer.content_sent:
+            await closing.release(CLIENT_LEFT, 0, answer)
         else:
-            receipt = await closing.settle(relay, outcome)
+            receipt = await closing.settle(answer, outcome)
             problem = problem or receipt.problem
         if problem is not None:
             admitted.arrival.code = problem.cause
@@ -201,13 +203,13 @@ class Inference:
             if not client.begun:
                 return problem
             await client.write(for_event(problem))
-        elif stream:
-            await relay.flush()
+        elif streamed:
+            await answer.flush()
             await client.write(self._last_events(admitted, outcome, receipt))
         else:
             assert outcome.usage is not None
             whole = usage_frame.whole_answer(outcome.body, outcome.usage, receipt.charge_nanos)
-            await client.answer(200, {"content-type": "application/json"} | relay.headers(), whole)
+            await client.answer(200, {"content-type": "application/json"} | answer.headers(), whole)
         return None
 
     def _last_events(self, admitted: Admitted, outcome: Outcome, receipt: Receipt) -> bytes:
@@ -233,7 +235,7 @@ class _Closing:
         self._admitted = admitted
         self.done = False
 
-    async def settle(self, relay: Relay, outcome: Outcome) -> Receipt:
+    async def settle(self, answer: AnswerStream, outcome: Outcome) -> Receipt:
         assert outcome.usage is not None
         assert not self.done
         self.done = True
@@ -242,11 +244,16 @@ class _Closing:
         arrival.completion_tokens = outcome.usage.completion_tokens
         return await self._settler.settle(
             settlement.make(
-                arrival.request_id, outcome.usage, relay.worker_id, relay.attempts, outcome.ending, arrival.traceparent
+                arrival.request_id,
+                outcome.usage,
+                answer.worker_id,
+                answer.attempts,
+                outcome.ending,
+                arrival.traceparent,
             )
         )
 
-    async def release(self, cause: str, wait_s: float, relay: Relay | None = None) -> None:
+    async def release(self, cause: str, wait_s: float, answer: AnswerStream | None = None) -> None:
         assert not self.done
         self.done = True
         arrival = self._admitted.arrival
@@ -255,8 +262,8 @@ class _Closing:
             context=context,
             reservation_id=arrival.request_id,
             cause=cause,
-            worker_id=relay.worker_id if relay is not None else "",
-            attempts=relay.attempts if relay is not None else 0,
+            worker_id=answer.worker_id if answer is not None else "",
+            attempts=answer.attempts if answer is not None else 0,
         )
         await self._settler.release(item, wait_s)
 

@@ -1,7 +1,7 @@
 """The edge's metrics, in a registry of their own so that a process (or a test) may hold several edges.
 
-Labels are bounded: routes by their pattern, codes from the error table, outcomes from enums; never a key, an account or a
-model.
+Labels are bounded: routes by their pattern, codes from the error table, outcomes from enums, routers by the address that the
+settings lead to; never a key, an account or a model.
 """
 
 from collections.abc import Callable
@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 # Up to what a message takes.
 _MESSAGE_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+_FRAME_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 _FIRST_TOKEN_BUCKETS_S = (0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 
 
@@ -124,6 +125,21 @@ class Metrics:
             "speedinfer_edge_billing_waiting_items",
             "Calls of one kind that wait for the next message to billing",
             ["kind"],
+            registry=self.registry,
+        )
+        self.relay_links = Gauge(
+            "speedinfer_edge_relay_links", "Routers with a relay call that takes requests", registry=self.registry
+        )
+        self.relay_open = Gauge(
+            "speedinfer_edge_relay_open",
+            "Requests and places that are open at a router, by the router's address",
+            ["router"],
+            registry=self.registry,
+        )
+        self.relay_frames = Histogram(
+            "speedinfer_edge_relay_frames_per_message",
+            "What came from a router in one message of a relay call",
+            buckets=_FRAME_BUCKETS,
             registry=self.registry,
         )
         self.tasks = Gauge("speedinfer_edge_tasks", "Tasks of the event loop", registry=self.registry)

@@ -3,19 +3,19 @@
 Invariant: a place that was asked for is given up on every path, by `close`; that does no harm once its request uses it.
 """
 
-import asyncio
 from collections.abc import Sequence
 
 import grpc
 import structlog
 from speedinfer.router.v1.fleet_pb2 import Worker, WorkerStatus
-from speedinfer.router.v1.inference_pb2 import HoldPlaceRequest, HoldPlaceResponse, Requirement
+from speedinfer.router.v1.inference_pb2 import HoldPlaceRequest, Requirement
 
 from services.edge.arrival import Arrival
+from services.edge.known_router import KnownRouter
 from services.edge.openai_errors import ROUTER_UNAVAILABLE, TOTAL_DEADLINE, Refused, from_failure
 from services.edge.openai_request import InferenceRequest
-from services.edge.router_call import RouterCall
-from services.edge.router_client import RouterClient
+from services.edge.router_lost import Lost
+from services.edge.router_pool import RouterPool
 
 _log = structlog.get_logger(__name__)
 
@@ -36,7 +36,13 @@ class Place:
     """The call that waits for a place, and keeps it."""
 
     def __init__(
-        self, router: RouterClient, arrival: Arrival, request: InferenceRequest, party: str, remaining_s: float
+        self,
+        routers: RouterPool,
+        router: KnownRouter,
+        arrival: Arrival,
+        request: InferenceRequest,
+        party: str,
+        remaining_s: float,
     ) -> None:
         message = HoldPlaceRequest(
             context=arrival.context(remaining_s),
@@ -44,7 +50,7 @@ class Place:
             requirements=[Requirement(feature=need.feature, param=need.param) for need in request.needs],
             party=party,
         )
-        self._call: RouterCall[HoldPlaceResponse] = router.hold_place(message)
+        self._call = routers.hold_place(router, message)
         self._closed = False
         # The id that it was asked for.
         self.request_id = arrival.request_id
@@ -54,23 +60,28 @@ class Place:
     async def wait(self) -> bool:
         """Wait for the place. False if it was closed meanwhile; Refused if there is none to be had."""
         try:
-            answer = await self._call.read()
-        except asyncio.CancelledError:
-            # Closing the call wakes whoever reads it with this.
+            answers = await self._call.take()
+        except Lost as lost:
             if self._closed:
                 return False
-            raise
-        except grpc.aio.AioRpcError as error:
-            _log.warning("place_not_answered", status=error.code().name)
-            if error.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
+            _log.warning("place_not_answered", status=lost.code.name)
+            if lost.code is grpc.StatusCode.DEADLINE_EXCEEDED:
                 raise Refused(TOTAL_DEADLINE) from None
             raise Refused(ROUTER_UNAVAILABLE) from None
-        if not isinstance(answer, HoldPlaceResponse):
+        if self._closed:
+            return False
+        if not answers:
             raise Refused(ROUTER_UNAVAILABLE)
+        answer = answers[0]
         if answer.WhichOneof("outcome") == "failure":
             raise Refused(from_failure(answer.failure))
         self.worker_id = answer.place.worker_id
-        return not self._closed
+        return True
+
+    @property
+    def router(self) -> KnownRouter:
+        """The router that gave it, or is to."""
+        return self._call.router
 
     def close(self) -> None:
         """Give it up, unless the request has it."""

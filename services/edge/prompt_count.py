@@ -6,17 +6,17 @@ paid for; few of a key wait for their turn, and with it no longer than `timeout_
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import grpc
 import structlog
 from speedinfer.common.v1.operation_pb2 import OPERATION_EMBEDDING
-from speedinfer.router.v1.fleet_pb2 import Worker
 from speedinfer.router.v1.inference_pb2 import CountTokensRequest, Member, Requirement
 
 from services.edge.arrival import Arrival
+from services.edge.fleet_view import Route
 from services.edge.metrics import Metrics
 from services.edge.openai_request import InferenceRequest
 from services.edge.router_client import RouterClient
@@ -46,8 +46,7 @@ class _Turn:
 class PromptCounter:
     """Asks the router for counts."""
 
-    def __init__(self, router: RouterClient, metrics: Metrics, timeout_s: float) -> None:
-        self._router = router
+    def __init__(self, metrics: Metrics, timeout_s: float) -> None:
         self._metrics = metrics
         self._timeout_s = timeout_s
         # Only keys of which somebody asks.
@@ -58,24 +57,30 @@ class PromptCounter:
         arrival: Arrival,
         key_id: str,
         request: InferenceRequest,
-        workers: Sequence[Worker],
+        route: Route,
         preferred_worker_id: str,
         remaining_s: float,
     ) -> PromptCount | None:
         """The prompt's tokens; None if there is nobody to ask, or no answer in time."""
-        if not _is_countable(request) or not any(worker.counts_tokens for worker in workers):
+        if not _is_countable(request) or not any(worker.counts_tokens for worker in route.workers):
             return None
         wait_s = min(self._timeout_s, remaining_s)
         try:
             async with asyncio.timeout(wait_s), self._turn(key_id) as ours:
-                found = await self._ask(arrival, request, preferred_worker_id, wait_s) if ours else None
+                router = route.router.client
+                found = await self._ask(router, arrival, request, preferred_worker_id, wait_s) if ours else None
         except TimeoutError:
             found = None
         self._metrics.prompt_counts.labels("counted" if found else "not_counted").inc()
         return found
 
     async def _ask(
-        self, arrival: Arrival, request: InferenceRequest, preferred_worker_id: str, wait_s: float
+        self,
+        router: RouterClient,
+        arrival: Arrival,
+        request: InferenceRequest,
+        preferred_worker_id: str,
+        wait_s: float,
     ) -> PromptCount | None:
         message = CountTokensRequest(
             context=arrival.context(wait_s),
@@ -86,7 +91,7 @@ class PromptCounter:
             preferred_worker_id=preferred_worker_id,
         )
         try:
-            answer = await self._router.count_tokens(message, wait_s)
+            answer = await router.count_tokens(message, wait_s)
         except grpc.aio.AioRpcError as error:
             _log.warning("count_not_answered", request_id=arrival.request_id, status=error.code().name)
             return None

@@ -12,6 +12,7 @@ from typing import Generic, TypeVar, cast
 import grpc
 
 from services.common import rpc
+from services.edge.router_lost import Lost
 
 # In a row, each of a router that was just succeeded.
 MAX_TURNS = 4
@@ -44,6 +45,23 @@ class RouterCall(Generic[Response]):
     async def read(self) -> Response | None:
         """The next response; None at the end."""
         return await anext(self._frames, None)
+
+    async def take(self) -> list[Response]:
+        """The next response; empty at the end, and after `cancel`. Lost if it ended otherwise."""
+        try:
+            return [response] if (response := await self.read()) is not None else []
+        except grpc.aio.AioRpcError as error:
+            raise Lost(error.code()) from None
+        except asyncio.CancelledError:
+            # Cancelling the call wakes whoever reads it with this.
+            if self._cancelled:
+                return []
+            raise
+
+    async def close(self) -> None:
+        """Give it up, if it has not ended by itself."""
+        await self._frames.aclose()
+        self.cancel()
 
     def cancel(self) -> None:
         """Give it up."""

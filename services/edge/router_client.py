@@ -1,4 +1,4 @@
-"""The router as the edge calls it: dispatch, the picture of the fleet, and the registry for operators.
+"""One router as the edge calls it: dispatch, the picture of the fleet, and the registry for operators.
 
 A dispatch that a router has seen is never repeated here: whether another worker may be tried is the router's to decide.
 """
@@ -6,7 +6,7 @@ A dispatch that a router has seen is never repeated here: whether another worker
 from typing import Any
 
 import grpc
-from speedinfer.router.v1 import fleet_pb2, inference_pb2, inference_pb2_grpc, registry_pb2_grpc
+from speedinfer.router.v1 import fleet_pb2, inference_pb2, inference_pb2_grpc, registry_pb2_grpc, relay_pb2_grpc
 
 from services.common import rpc
 from services.edge.router_call import RouterCall
@@ -15,7 +15,7 @@ FLEET_TIMEOUT_S = 2.0
 REGISTRY_TIMEOUT_S = 60.0
 MAX_DRAIN_WAIT_S = 300.0
 # The router counts the same deadline and can say more about it; the call's own is only there if it does not.
-_DEADLINE_SLACK_S = 2.0
+DEADLINE_SLACK_S = 2.0
 
 
 class RouterClient:
@@ -24,17 +24,18 @@ class RouterClient:
     def __init__(self, target: str) -> None:
         self.channel = rpc.channel(target)
         self._inference = inference_pb2_grpc.InferenceServiceStub(self.channel)
+        self.relay = relay_pb2_grpc.RelayServiceStub(self.channel)
         self._registry: Any = registry_pb2_grpc.WorkerRegistryServiceStub(self.channel)
 
     def generate(self, item: inference_pb2.GenerateItem) -> RouterCall[inference_pb2.GenerateResponse]:
         """Dispatch a request; the call's responses are its frames."""
-        timeout_s = item.context.remaining_ms / 1000 + _DEADLINE_SLACK_S
+        timeout_s = item.context.remaining_ms / 1000 + DEADLINE_SLACK_S
         request = inference_pb2.GenerateRequest(item=item)
         return RouterCall(self.channel, self._inference.Generate, request, timeout_s)
 
     def hold_place(self, request: inference_pb2.HoldPlaceRequest) -> RouterCall[inference_pb2.HoldPlaceResponse]:
         """Wait for a place on a worker; the call keeps it."""
-        timeout_s = request.context.remaining_ms / 1000 + _DEADLINE_SLACK_S
+        timeout_s = request.context.remaining_ms / 1000 + DEADLINE_SLACK_S
         return RouterCall(self.channel, self._inference.HoldPlace, request, timeout_s)
 
     async def count_tokens(

@@ -5,7 +5,14 @@ import random
 from random import Random
 
 import structlog
-from speedinfer.router.v1 import inference_pb2, inference_pb2_grpc, registry_pb2, registry_pb2_grpc
+from speedinfer.router.v1 import (
+    inference_pb2,
+    inference_pb2_grpc,
+    registry_pb2,
+    registry_pb2_grpc,
+    relay_pb2,
+    relay_pb2_grpc,
+)
 
 from services.common import admin_token, ids, rpc
 from services.common.errors import ConfigurationError
@@ -16,6 +23,7 @@ from services.router.counting import Counting
 from services.router.dispatch import Dispatcher
 from services.router.fleet import FleetView
 from services.router.inference_servicer import InferenceServicer
+from services.router.intake import Gate
 from services.router.metrics import Metrics
 from services.router.networks import Networks
 from services.router.places import Places
@@ -23,6 +31,7 @@ from services.router.probe import Prober
 from services.router.registrar import Registrar
 from services.router.registry import Registry
 from services.router.registry_servicer import RegistryServicer
+from services.router.relay_servicer import RelayServicer
 from services.router.store.file import FileStore
 from services.router.store.port import Store
 
@@ -30,6 +39,7 @@ _log = structlog.get_logger(__name__)
 
 INFERENCE = inference_pb2.DESCRIPTOR.services_by_name["InferenceService"].full_name
 REGISTRY = registry_pb2.DESCRIPTOR.services_by_name["WorkerRegistryService"].full_name
+RELAY = relay_pb2.DESCRIPTOR.services_by_name["RelayService"].full_name
 # What is left of calls when all answers have ended: health watches and the like.
 STOP_S = 2.0
 # How long the workers that are brought back are waited for before the router says that it is there.
@@ -60,14 +70,17 @@ class Router:
         self.registrar = Registrar(self.registry, store, self.fleet, places, prober, limits, networks)
         token = admin_token.load_or_make(settings.token, settings.data_dir)
         self._server = rpc.Server([rpc.ErrorStatuses(), rpc.AdminGate(token, [REGISTRY])], can_share_port=True)
+        gate = Gate(self.dispatcher, places, limits.queue_wait_s)
         inference_pb2_grpc.add_InferenceServiceServicer_to_server(
-            InferenceServicer(self.dispatcher, self.fleet, places, counting, limits.queue_wait_s), self._server.grpc
+            InferenceServicer(gate, self.fleet, counting), self._server.grpc
         )
+        self._relay = RelayServicer(self.fleet.router_id, gate, self.metrics)
+        relay_pb2_grpc.add_RelayServiceServicer_to_server(self._relay, self._server.grpc)
         registry_pb2_grpc.add_WorkerRegistryServiceServicer_to_server(
             RegistryServicer(self.registrar), self._server.grpc
         )
         self._departure = TaskSet()
-        self._server.offers(INFERENCE, REGISTRY)
+        self._server.offers(INFERENCE, RELAY, REGISTRY)
 
     async def start(self, predecessor: Predecessor | None = None) -> int:
         """Bring the workers back, listen, and answer the port. A predecessor's registrations are ours to write once it has
@@ -110,6 +123,8 @@ class Router:
         self.registrar.supersede()
         longest_s = self._settings.edge.limits.request_timeout_s + STOP_S
         self._departure.spawn(self._server.drain(longest_s), "leave")
+        # The edges' next links find the successor, or look again at once where they still found us.
+        self._relay.leave()
         # Watchers have nothing to see here any more, and would keep us.
         self.fleet.close()
         await asyncio.to_thread(self.metrics.close)
@@ -128,6 +143,7 @@ class Router:
     async def drain(self) -> None:
         """Say that no more work is wanted, let running answers end within their bound, and stop."""
         await self._server.set_serving(False)
+        self._relay.leave()
         # New requests are still answered, with the word that the router is draining, until the old ones have ended.
         await self.dispatcher.drain(self._settings.router.limits.drain_s)
         self.fleet.close()

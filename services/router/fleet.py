@@ -23,7 +23,7 @@ class FleetView:
 
     def __init__(self, registry: Registry, router_id: str) -> None:
         self._registry = registry
-        self._router_id = router_id
+        self.router_id = router_id
         self._version = 1
         self._picture: fleet_pb2.Fleet | None = None
         # Counts announcements, so that a watcher knows whether it has seen the last.
@@ -47,7 +47,7 @@ class FleetView:
         """The picture now; not to be changed."""
         if self._picture is None:
             self._picture = fleet_pb2.Fleet(
-                router_id=self._router_id,
+                router_id=self.router_id,
                 version=self._version,
                 models=self._models(),
                 workers=[public(worker) for worker in self._registry],

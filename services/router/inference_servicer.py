@@ -4,47 +4,29 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc
-from speedinfer.common.v1.context_pb2 import RequestContext
-from speedinfer.common.v1.operation_pb2 import (
-    OPERATION_CHAT_COMPLETION,
-    OPERATION_COMPLETION,
-    OPERATION_EMBEDDING,
-    Operation,
-)
 from speedinfer.router.v1 import inference_pb2, inference_pb2_grpc
 
-from services.common.errors import InvalidArgument
 from services.router import failure as failures
 from services.router.counting import Counting
-from services.router.dispatch import Dispatcher, Request
 from services.router.fleet import FleetView
+from services.router.intake import Intake, Running, check_asked
 from services.router.pick import Need
-from services.router.places import Patience, Places
 from services.router.transport.port import Dispatch, WorkerFailure
-
-_OPERATIONS = frozenset({OPERATION_CHAT_COMPLETION, OPERATION_COMPLETION, OPERATION_EMBEDDING})
-# Also the inputs of one embedding request, which are a few thousand.
-MAX_CHOICES = 4096
 
 
 class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
     """See proto/speedinfer/router/v1/inference.proto."""
 
-    def __init__(
-        self, dispatcher: Dispatcher, fleet: FleetView, places: Places, counting: Counting, queue_wait_s: float
-    ) -> None:
-        self._dispatcher = dispatcher
+    def __init__(self, intake: Intake, fleet: FleetView, counting: Counting) -> None:
+        self._intake = intake
         self._counting = counting
         self._fleet = fleet
-        self._places = places
-        self._queue_wait_s = queue_wait_s
 
     async def Generate(
         self, request: inference_pb2.GenerateRequest, context: grpc.aio.ServicerContext
     ) -> AsyncIterator[inference_pb2.GenerateResponse]:
         """See the proto."""
-        _check(request.item)
-        running = self._dispatcher.start(request.item)
+        running = self._intake.start(request.item)
         # A caller that leaves while a frame is being written is told to nobody but this.
         context.add_done_callback(_leaver(running))
         try:
@@ -59,31 +41,24 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
     ) -> AsyncIterator[inference_pb2.HoldPlaceResponse]:
         """See the proto."""
         request_id = request.context.request_id
-        if not request_id:
-            raise InvalidArgument("a place needs its request's id", field="context.request_id")
-        remaining_s = request.context.remaining_ms / 1000
-        patience = Patience.of(self._queue_wait_s, remaining_s)
-        needs = [Need(each.feature, each.param) for each in request.requirements]
         try:
-            if self._dispatcher.draining:
-                raise failures.draining()
-            place = await self._places.keep(request_id, request.model, needs, request.party, patience)
+            place = await self._intake.place(request)
         except WorkerFailure as failure:
             yield inference_pb2.HoldPlaceResponse(failure=failures.message(failure, "", 0))
             return
         # A caller that leaves while the answer is being written is told to nobody but this.
-        context.add_done_callback(_giver_back(self._places, request_id))
+        context.add_done_callback(_giver_back(self._intake, request_id))
         try:
             yield inference_pb2.HoldPlaceResponse(place=inference_pb2.Place(worker_id=place.worker.worker_id))
             await place.over.wait()
         finally:
-            self._places.give_back(request_id)
+            self._intake.give_back(request_id)
 
     async def CountTokens(
         self, request: inference_pb2.CountTokensRequest, context: grpc.aio.ServicerContext
     ) -> inference_pb2.CountTokensResponse:
         """See the proto."""
-        _check_asked(request.context, request.operation)
+        check_asked(request.context, request.operation)
         dispatch = Dispatch(
             request_id=request.context.request_id,
             attempt=1,
@@ -117,7 +92,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
             yield inference_pb2.WatchFleetResponse(fleet=fleet)
 
 
-def _leaver(running: Request) -> Any:
+def _leaver(running: Running) -> Any:
     """What gRPC calls when a call is over, however it ended."""
 
     def leave(_context: grpc.aio.ServicerContext) -> None:
@@ -126,28 +101,10 @@ def _leaver(running: Request) -> Any:
     return leave
 
 
-def _giver_back(places: Places, request_id: str) -> Any:
+def _giver_back(intake: Intake, request_id: str) -> Any:
     """What gRPC calls when a call that keeps a place is over."""
 
     def give_back(_context: grpc.aio.ServicerContext) -> None:
-        places.give_back(request_id)
+        intake.give_back(request_id)
 
     return give_back
-
-
-def _check_asked(context: RequestContext, operation: Operation.ValueType) -> None:
-    if not context.request_id:
-        raise InvalidArgument("an item needs its request's id", field="context.request_id")
-    if operation not in _OPERATIONS:
-        raise InvalidArgument("an item needs a known operation", field="operation")
-
-
-def _check(item: inference_pb2.GenerateItem) -> None:
-    """Refuse what the edge never sends."""
-    _check_asked(item.context, item.operation)
-    if item.operation == OPERATION_EMBEDDING and item.stream:
-        raise InvalidArgument("embeddings are not streamed", field="stream")
-    if item.HasField("output_limit") and item.output_limit < 1:
-        raise InvalidArgument("an output limit is at least 1", field="output_limit")
-    if item.choices > MAX_CHOICES:
-        raise InvalidArgument(f"at most {MAX_CHOICES} choices", field="choices")

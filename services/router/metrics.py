@@ -5,10 +5,12 @@ Labels are few words of our own, and the ids of workers, which operators give: n
 import threading
 from wsgiref.simple_server import WSGIServer
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 
 from services.common import listen
 from services.common.errors import ConfigurationError
+
+FRAME_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 
 
 class Metrics:
@@ -57,6 +59,18 @@ class Metrics:
             "speedinfer_router_waiting", "Requests that wait for a place on a worker.", registry=self.registry
         )
         self.in_flight = Gauge("speedinfer_router_in_flight", "Requests that run on workers.", registry=self.registry)
+        self.relay_links = Gauge(
+            "speedinfer_router_relay_links", "Relay calls of edges that are open.", registry=self.registry
+        )
+        self.relay_open = Gauge(
+            "speedinfer_router_relay_open", "Requests and places that are open on them.", registry=self.registry
+        )
+        self.relay_frames = Histogram(
+            "speedinfer_router_relay_frames_per_message",
+            "What went to an edge in one message of a relay call.",
+            buckets=FRAME_BUCKETS,
+            registry=self.registry,
+        )
         self.tasks = Gauge("speedinfer_router_tasks", "Tasks of the event loop.", registry=self.registry)
         self._server: tuple[WSGIServer, threading.Thread] | None = None
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import grpc
 from speedinfer.common.v1.usage_pb2 import Usage
-from speedinfer.router.v1 import inference_pb2_grpc, registry_pb2, registry_pb2_grpc
+from speedinfer.router.v1 import inference_pb2_grpc, registry_pb2, registry_pb2_grpc, relay_pb2_grpc
 from speedinfer.router.v1.fleet_pb2 import Feature, Fleet, Model, Worker, WorkerStatus
 from speedinfer.router.v1.frame_pb2 import Accepted, Data, End, Failure, FailureReason, Frame, UsageSoFar
 from speedinfer.router.v1.inference_pb2 import (
@@ -22,6 +22,8 @@ from speedinfer.router.v1.inference_pb2 import (
 )
 
 from services.common import rpc
+from services.router.metrics import Metrics
+from services.router.relay_servicer import RelayServicer
 
 MODEL = "acme/model-1"
 WORKER = "worker-1"
@@ -68,10 +70,56 @@ def worker(
     )
 
 
+class Played:
+    """A script as the router's own relay takes a request: frames when they are asked for."""
+
+    def __init__(self, router: "ScriptedRouter", item: GenerateItem) -> None:
+        self._router = router
+        assert router.script is not None
+        self._frames = router.script(item)
+        self._reading: asyncio.Future[Frame] | None = None
+
+    async def next_frames(self) -> list[Frame]:
+        self._reading = asyncio.ensure_future(anext(self._frames))  # type: ignore[arg-type]
+        try:
+            return [await self._reading]
+        except StopAsyncIteration:
+            return []
+        except asyncio.CancelledError:
+            self._router.cancelled.set()
+            raise
+
+    def leave(self) -> None:
+        if self._reading is not None and not self._reading.done():
+            self._reading.cancel()
+
+
+class Scripts:
+    """The scripted router's side of a relay; the rest of it is the real router's."""
+
+    def __init__(self, router: "ScriptedRouter") -> None:
+        self._router = router
+
+    def start(self, item: GenerateItem) -> Played:
+        self._router.items.append(item)
+        return Played(self._router, item)
+
+    async def place(self, request: Any) -> Any:
+        raise NotImplementedError("no script has places")
+
+    def give_back(self, request_id: str) -> None:
+        """There is nothing to give back."""
+
+
 class ScriptedRouter(inference_pb2_grpc.InferenceServiceServicer, registry_pb2_grpc.WorkerRegistryServiceServicer):
     """Plays `script` for every request and remembers what it was asked."""
 
-    def __init__(self) -> None:
+    def __init__(self, router_id: str = "router-1", *, relays: bool = True) -> None:
+        """`relays`: whether it knows the relay, or only calls of their own."""
+        self.router_id = router_id
+        self.relays = relays
+        self.metrics = Metrics()
+        self.relay = RelayServicer(router_id, Scripts(self), self.metrics)
         self.script: Script | None = None
         self.items: list[GenerateItem] = []
         # What CountTokens answers, while `counts` is set; and what it was asked.
@@ -87,13 +135,15 @@ class ScriptedRouter(inference_pb2_grpc.InferenceServiceServicer, registry_pb2_g
         self._server: rpc.Server | None = None
         self.port = 0
 
-    async def start(self) -> None:
+    async def start(self, port: int = 0, host: str = "127.0.0.1") -> None:
         gate = rpc.AdminGate("token-of-tests", ["speedinfer.router.v1.WorkerRegistryService"])
         self._server = rpc.Server([rpc.ErrorStatuses(), gate])
         inference_pb2_grpc.add_InferenceServiceServicer_to_server(self, self._server.grpc)
         registry_pb2_grpc.add_WorkerRegistryServiceServicer_to_server(self, self._server.grpc)
+        if self.relays:
+            relay_pb2_grpc.add_RelayServiceServicer_to_server(self.relay, self._server.grpc)
         self._server.offers("speedinfer.router.v1.InferenceService")
-        self.port = await self._server.start("127.0.0.1:0")
+        self.port = await self._server.start(f"{host}:{port}")
 
     async def stop(self) -> None:
         assert self._server is not None
@@ -106,7 +156,7 @@ class ScriptedRouter(inference_pb2_grpc.InferenceServiceServicer, registry_pb2_g
             Model(name=name, worker_ids=[each.worker_id for each in self.workers if name in each.supported_models])
             for name in names
         ]
-        return Fleet(router_id="router-1", version=self.version, models=models, workers=self.workers)
+        return Fleet(router_id=self.router_id, version=self.version, models=models, workers=self.workers)
 
     def change(self, workers: list[Worker], *, tell: bool) -> None:
         """Another fleet; `tell` sends it to the watchers."""

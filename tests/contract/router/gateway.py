@@ -79,6 +79,7 @@ class Gateway:
     router: Router
     inference: inference_pb2_grpc.InferenceServiceStub
     registry: registry_pb2_grpc.WorkerRegistryServiceStub
+    channel: grpc.aio.Channel
 
     async def register(self, url: str, worker_id: str = "w1", **changes: Any) -> registry_pb2.WorkerDetail:
         """Register a worker of MODEL."""
@@ -181,6 +182,7 @@ async def running(
             router,
             inference_pb2_grpc.InferenceServiceStub(channel),
             registry_pb2_grpc.WorkerRegistryServiceStub(channel),
+            channel,
         )
     finally:
         await channel.close()

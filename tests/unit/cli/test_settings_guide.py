@@ -37,7 +37,8 @@ def test_the_guide_has_the_defaults() -> None:
     wrong = {
         name: (said[name], default)
         for name, default in leaves(settings.Settings)
-        if isinstance(default, int | float) and said[name] != f"{default:.10g}"
+        if isinstance(default, int | float)
+        and said[name] != (str(default).lower() if isinstance(default, bool) else f"{default:.10g}")
     }
     assert wrong == {}
 

@@ -251,7 +251,7 @@ async def test_leaving_at_any_event_closes_every_hold_once(stand: Stand, countin
     await eventually(lambda: all(hold.state != State.RESERVATION_STATE_HELD for hold in holds.values()))
     closings = [reservation_id for name, reservation_id in stand.billing.calls if name in ("settle", "release")]
     assert sorted(closings) == sorted(holds)
-    assert len(stand.edge._holds) == len(stand.edge._outbox) == len(stand.edge._inference._relays) == 0
+    assert len(stand.edge._holds) == len(stand.edge._outbox) == len(stand.edge._inference._streams) == 0
 
 
 async def test_drain_lets_streams_finish_and_refuses_new_ones(make_stand: Make) -> None:

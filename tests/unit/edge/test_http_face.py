@@ -41,7 +41,7 @@ async def test_the_order_of_refusal(stand: Stand) -> None:
     stand.edge._admission._keys._good.clear()
     assert (await stand.post(stand.body(model="acme/none"))).error["code"] == "model_not_found"
     stand.router.change([worker(status=WorkerStatus.WORKER_STATUS_UNHEALTHY)], tell=True)
-    await eventually(lambda: stand.edge._fleet._key[1] == 2)
+    await eventually(lambda: stand.edge._routers.first.picture._key[1] == 2)
     assert (await stand.post()).error["code"] == "no_worker_available"
     assert stand.billing.calls == []
 
@@ -276,9 +276,9 @@ async def test_without_billing_new_work_is_refused(make_stand: Make) -> None:
 
 async def test_a_fresh_registration_is_seen_at_once(stand: Stand) -> None:
     stand.router.script = well
-    await eventually(lambda: stand.edge._fleet.watching)
+    await eventually(lambda: stand.edge._routers.first.watched)
     stand.router.change([], tell=True)
-    await eventually(lambda: not stand.edge._fleet.workers_of(MODEL))
+    await eventually(lambda: not stand.edge._routers.first.picture.workers_of(MODEL))
     assert (await stand.post()).status == 404
     stand.router.change([worker()], tell=False)
     assert (await stand.post()).status == 200
@@ -289,7 +289,7 @@ async def test_what_no_worker_can_do_is_refused_before_money(stand: Stand) -> No
     del plain.features[:]
     plain.features.extend([Feature.FEATURE_CHAT])
     stand.router.change([plain], tell=True)
-    await eventually(lambda: stand.edge._fleet._key[1] == 2)
+    await eventually(lambda: stand.edge._routers.first.picture._key[1] == 2)
     answer = await stand.post(stand.body(n=2))
     assert (answer.status, answer.error["param"]) == (400, "n")
     assert stand.billing.calls == []

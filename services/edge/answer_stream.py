@@ -7,6 +7,7 @@ touched here: the outcome says what is to be charged, and `inference.py` does it
 """
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import grpc
@@ -14,7 +15,6 @@ from speedinfer.billing.v1.reservation_pb2 import Ending
 from speedinfer.common.v1.operation_pb2 import Operation
 from speedinfer.common.v1.usage_pb2 import Usage
 from speedinfer.router.v1.frame_pb2 import Accepted, Data, End, Failure, FailureReason, Frame
-from speedinfer.router.v1.inference_pb2 import GenerateResponse
 
 from services.common.settings import EdgeLimits
 from services.common.tasks import TaskSet
@@ -33,7 +33,8 @@ from services.edge.openai_errors import (
     from_failure,
 )
 from services.edge.orphans import Orphans
-from services.edge.router_client import RouterClient
+from services.edge.router_lost import Lost
+from services.edge.router_pool import RouterPool
 
 CLIENT_LEFT = "client_left"
 
@@ -52,14 +53,14 @@ class Outcome:
     cause: str = ""
 
 
-class Relay:
+class AnswerStream:
     """One dispatched request."""
 
     def __init__(
         self,
         admitted: Admitted,
         client: Client,
-        router: RouterClient,
+        routers: RouterPool,
         orphans: Orphans,
         metrics: Metrics,
         tasks: TaskSet,
@@ -74,8 +75,7 @@ class Relay:
         self._stream = admitted.request.stream
         self._loop = asyncio.get_running_loop()
         item = dispatch_item.make(admitted, admitted.deadline_s - self._loop.time())
-        self._call = router.generate(item)
-        self._frames = self._call.__aiter__()
+        self._call = routers.generate(admitted.router, item)
         self.worker_id = ""
         self.attempts = 0
         self.content_sent = False
@@ -110,8 +110,7 @@ class Relay:
 
     async def close(self) -> None:
         """Give the call up, if it has not ended by itself."""
-        await self._frames.aclose()
-        self._call.cancel()
+        await self._call.close()
 
     def cut(self, problem: Problem) -> None:
         """End the request because the gateway must: nothing is charged."""
@@ -143,23 +142,38 @@ class Relay:
 
     async def _pump(self) -> Outcome:
         try:
-            async for response in self._frames:
-                outcome = await self._take(response)
+            while frames := await self._call.take():
+                outcome = await self._take_all(frames)
                 if self._dropped is not None:
                     return self._dropped
                 if outcome is not None:
                     return outcome
             return self._dropped or self._failed(Event.WORKER_FAILED, ROUTER_LOST)
-        except grpc.aio.AioRpcError as error:
-            return self._dropped or self._lost(error.code())
-        except asyncio.CancelledError:
-            # Cancelling the call wakes whoever reads it with this.
-            if self._dropped is None:
-                raise
-            return self._dropped
+        except Lost as lost:
+            return self._dropped or self._lost(lost.code)
 
-    async def _take(self, response: GenerateResponse) -> Outcome | None:
-        frame: Frame = response.frame
+    async def _take_all(self, frames: Sequence[Frame]) -> Outcome | None:
+        """What came together; the data among it is written together."""
+        outcome = None
+        for frame in frames:
+            if self._flowing and frame.HasField("data"):
+                if not self._client.gone:
+                    self._note_content(frame.data)
+                    self._held += frame.data.payloads
+                continue
+            outcome = await self._take(frame)
+            if outcome is not None or self._dropped is not None:
+                break
+        if self._flowing and self._held and self._dropped is None:
+            await self._write_held()
+        return outcome
+
+    async def _write_held(self) -> None:
+        held, self._held = self._held, []
+        await self._client.write(sse.encode(held))
+        self._last_write_s = self._loop.time()
+
+    async def _take(self, frame: Frame) -> Outcome | None:
         kind = frame.WhichOneof("frame")
         if kind == "data":
             await self._data(frame.data)
@@ -185,18 +199,15 @@ class Relay:
             return
         if self._client.gone:
             return
-        if not self._flowing:
-            self._held += data.payloads
-            self._held_bytes += sum(map(len, data.payloads))
-            if not data.has_content and self._held_bytes <= self._limits.buffer_bytes:
-                return
-            self._flowing = True
-            await self.open()
-            self._note_content(data)
-            await self.flush()
-        else:
-            self._note_content(data)
-            await self._client.write(sse.encode(data.payloads))
+        self._held += data.payloads
+        self._held_bytes += sum(map(len, data.payloads))
+        if not data.has_content and self._held_bytes <= self._limits.buffer_bytes:
+            return
+        # From here on data is written as it comes (`_take_all`).
+        self._flowing = True
+        await self.open()
+        self._note_content(data)
+        await self.flush()
         self._last_write_s = self._loop.time()
 
     def _note_content(self, data: Data) -> None:
