@@ -204,7 +204,7 @@ class Request:
                 raise failures.timed_out(attempt.total.deadline, attempt.total.seconds)
             if await reading.wait(limit.at):
                 now = self._loop.time()
-                frames = list(attempt.take(reading.take(), now))
+                frames = attempt.take(reading.take(), now)
                 if attempt.is_over:
                     return frames + self._finish(attempt)
                 if late := attempt.no_token_by(now):

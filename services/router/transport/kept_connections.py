@@ -50,6 +50,11 @@ class _Protocol(ResponseHandler):
         self._began = False
         super().set_response_params(**params)
 
+    def resume_reading(self, resume_parser: bool = True) -> None:
+        # aiohttp asks for it after each read, and passes nothing through its parser where nothing was paused.
+        if self._reading_paused or self._buffer_paused:
+            super().resume_reading(resume_parser)
+
     def data_received(self, data: bytes) -> None:
         # aiohttp also feeds nothing, to look at what it has again.
         self._began = self._began or bool(data)

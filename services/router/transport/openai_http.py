@@ -227,9 +227,10 @@ class _StreamReader:
             yield event
 
     def _read(self, event: SseEvent) -> Event:
-        if event.name.strip().lower() == b"error":
-            raise self._frames.read_error(event.data)
-        return _DONE if event.data.strip() == openai_frames.DONE else self._frames.read(event.data)
+        data, name = event
+        if name and name.strip().lower() == b"error":
+            raise self._frames.read_error(data)
+        return _DONE if data[-1:] != b"}" and data.strip() == openai_frames.DONE else self._frames.read(data)
 
 
 def _expect(response: aiohttp.ClientResponse, *, streaming: bool) -> None:
