@@ -263,7 +263,7 @@ class Request:
             self._reading.leave(linger_s)
         if self._attempt is not None:
             self._attempt.left(self._loop.time())
-        self._dispatcher.metrics.requests.labels(outcome).inc()
+        self._dispatcher.metrics.ended(outcome)
         self._dispatcher.ended(self)
 
     def _deadline(self, worker: Worker) -> tuple[float, float]:
