@@ -166,9 +166,15 @@ class OpenAiTransport:
                 raise openai_errors.from_status(response.status, await read_error(response), retry_after, self._safe)
             if not dispatch.stream:
                 _expect(response, streaming=False)
+                try:
+                    text = await read_bounded(response, self._limits.max_answer_bytes)
+                except (WorkerFailure, aiohttp.ClientError, OSError):
+                    yield Accepted(ignored)
+                    raise
+                # All at once, so that it is one batch for whoever waits.
                 yield Accepted(ignored)
-                text = await read_bounded(response, self._limits.max_answer_bytes)
                 yield openai_frames.read_whole(text, dispatch.model, dispatch.operation, dispatch.choices, self._safe)
+                yield _DONE
                 return
             if response.content_type == "application/json" and "Content-Type" in response.headers:
                 # Some servers answer an error so, with a success status; anything else is no stream.
