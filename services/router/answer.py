@@ -68,10 +68,11 @@ class Answer:
 
     def take(self, chunk: Chunk) -> None:
         """Look at the next chunk."""
-        for choice, reason in chunk.finished.items():
-            # A choice that was given up stays so, whatever is said of it later.
-            if not _gave_up(self._finished.get(choice, "")):
-                self._finished[choice] = reason
+        if chunk.finished:
+            for choice, reason in chunk.finished.items():
+                # A choice that was given up stays so, whatever is said of it later.
+                if not _gave_up(self._finished.get(choice, "")):
+                    self._finished[choice] = reason
         if chunk.payload is not None:
             self._last_frame = chunk.payload
         if chunk.usage is None:

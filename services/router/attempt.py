@@ -4,8 +4,6 @@ Pure but for the worker's own counters: time comes in, frames go out. Payloads a
 another worker may still take the request over; after that nothing is ever held.
 """
 
-from collections.abc import Iterator
-from dataclasses import replace
 from typing import NamedTuple
 
 from speedinfer.router.v1 import frame_pb2
@@ -40,7 +38,9 @@ class Attempt:
         self.worker = slot.worker
         self.slot = slot
         self._dispatch = dispatch
-        self._started = started
+        config = slot.worker.registration.config
+        self._idle_s, self._first_token_s = config.idle_timeout_s, config.first_token_timeout_s
+        self._first_token_at = started + self._first_token_s
         self.total = Limit(total_at, "total", total_s)
         self._answer = Answer(dispatch.operation, dispatch.stream, dispatch.choices)
         self._held: list[bytes] = []
@@ -48,8 +48,9 @@ class Attempt:
         # A payload went out: no other worker may take over.
         self.committed = False
         self._content = False
-        # The usage so far that the caller was told last.
+        # The usage so far that the caller was told last, and whether counts have come since.
         self._told: Usage | None = None
+        self._has_news = False
         self._done_at: float | None = None
         # Since when nothing is missing; whatever else comes, nobody waits for it longer than a little.
         self._complete_at: float | None = None
@@ -63,15 +64,16 @@ class Attempt:
             return Limit(self._complete_at + GRACE_S, "grace", GRACE_S)
         if not self._dispatch.stream:
             return self.total
-        config = self.worker.registration.config
         if self._content:
-            limit = Limit(now + config.idle_timeout_s, "idle", config.idle_timeout_s)
+            at, deadline, seconds = now + self._idle_s, "idle", self._idle_s
         else:
-            limit = Limit(self._started + config.first_token_timeout_s, "first token", config.first_token_timeout_s)
-        return min(limit, self.total)
+            at, deadline, seconds = self._first_token_at, "first token", self._first_token_s
+        return Limit(at, deadline, seconds) if at < self.total.at else self.total
 
     def no_token_by(self, now: float) -> Limit | None:
         """The first-token deadline, if it is over. Bytes keep the idle deadline off; this one waits for a token."""
+        if self._content:
+            return None
         limit = self.limit(now)
         return limit if limit.deadline == "first token" and now >= limit.at and not self.may_stand else None
 
@@ -80,19 +82,21 @@ class Attempt:
         """The worker said so, and nothing is missing."""
         return self._done_at is not None and self._answer.is_complete
 
-    def take(self, events: list[Event], now: float) -> Iterator[frame_pb2.Frame]:
+    def take(self, events: list[Event], now: float) -> list[frame_pb2.Frame]:
         """The frames that a batch of events makes."""
+        frames: list[frame_pb2.Frame] = []
         payloads: list[bytes] = []
         content = False
         for event in events:
-            if self.is_over:
+            if self._done_at is not None and self.is_over:
                 # Whether more came in the same batch is chance: it must not change what is read or charged.
                 break
             if isinstance(event, Chunk):
                 if self._done_at is not None:
                     # After the end only usage counts.
-                    event = replace(event, payload=None, content=False, finished={})
+                    event = event._replace(payload=None, content=False, finished={})
                 self._answer.take(event)
+                self._has_news |= event.usage is not None
                 content |= event.content
                 if event.payload is not None:
                     payloads.append(event.payload)
@@ -100,14 +104,7 @@ class Attempt:
                 if self._done_at is None:
                     self._done_at = now
             elif isinstance(event, Accepted):
-                yield frame_pb2.Frame(
-                    accepted=frame_pb2.Accepted(
-                        worker_id=self.worker.worker_id,
-                        attempt=self._dispatch.attempt,
-                        transport=self.worker.registration.config.transport,
-                        ignored_fields=event.ignored_fields,
-                    )
-                )
+                frames.append(self._accepted(event))
         if not self._answer.is_complete:
             self._complete_at = None
         elif self._complete_at is None:
@@ -115,10 +112,22 @@ class Attempt:
         if content and not self._content:
             self._content = True
             self._record(CircuitEvent.SUCCEEDED, now)
-        data = list(self._relay(payloads, content)) if payloads else []
+        data = self._relay(payloads, content) if payloads else None
         # Counts go before the data that they cover: whoever leaves at that data has been told what it cost.
-        yield from self._usage_so_far()
-        yield from data
+        if self._has_news and (news := self._usage_so_far()) is not None:
+            frames.append(news)
+        if data is not None:
+            frames.append(data)
+        return frames
+
+    def _accepted(self, event: Accepted) -> frame_pb2.Frame:
+        accepted = frame_pb2.Accepted(
+            worker_id=self.worker.worker_id,
+            attempt=self._dispatch.attempt,
+            transport=self.worker.registration.config.transport,
+            ignored_fields=event.ignored_fields,
+        )
+        return frame_pb2.Frame(accepted=accepted)
 
     def finish(self, now: float) -> list[frame_pb2.Frame]:
         """The last frames of an answer to which nothing more will come. WorkerFailure if it does not count."""
@@ -152,27 +161,29 @@ class Attempt:
         if not self._judged:
             self._record(CircuitEvent.UNDECIDED, now)
 
-    def _usage_so_far(self) -> Iterator[frame_pb2.Frame]:
+    def _usage_so_far(self) -> frame_pb2.Frame | None:
         """What the caller must be told of usage. Only of an attempt that it gets data of: another may still be superseded."""
         if not self.committed or not self._dispatch.stream:
-            return
+            return None
+        self._has_news = False
         counts = self._answer.usage_so_far
-        if counts != self._told:
-            self._told = counts
-            # An empty one takes back what was told: the worker's last word was no count.
-            yield frame_pb2.Frame(usage=frame_pb2.UsageSoFar(usage=(counts or Usage()).message()))
+        if counts == self._told:
+            return None
+        self._told = counts
+        # An empty one takes back what was told: the worker's last word was no count.
+        return frame_pb2.Frame(usage=frame_pb2.UsageSoFar(usage=(counts or Usage()).message()))
 
-    def _relay(self, payloads: list[bytes], content: bool) -> Iterator[frame_pb2.Frame]:
+    def _relay(self, payloads: list[bytes], content: bool) -> frame_pb2.Frame | None:
         if self.committed:
-            yield _data(payloads, content)
-            return
+            return _data(payloads, content)
         self._held += payloads
         self._held_bytes += sum(map(len, payloads))
         # A whole answer is one payload, and goes out only if it counts.
         if self._dispatch.stream and (content or self._held_bytes > HELD_BYTES):
             self.committed = True
             held, self._held = self._held, []
-            yield _data(held, content)
+            return _data(held, content)
+        return None
 
     def _refuse(self, verdict: Incomplete, now: float) -> WorkerFailure:
         if verdict.reason == FAILURE_REASON_USAGE_MISSING:

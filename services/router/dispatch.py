@@ -204,7 +204,7 @@ class Request:
                 raise failures.timed_out(attempt.total.deadline, attempt.total.seconds)
             if await reading.wait(limit.at):
                 now = self._loop.time()
-                frames = list(attempt.take(reading.take(), now))
+                frames = attempt.take(reading.take(), now)
                 if attempt.is_over:
                     return frames + self._finish(attempt)
                 if late := attempt.no_token_by(now):
@@ -263,7 +263,7 @@ class Request:
             self._reading.leave(linger_s)
         if self._attempt is not None:
             self._attempt.left(self._loop.time())
-        self._dispatcher.metrics.requests.labels(outcome).inc()
+        self._dispatcher.metrics.ended(outcome)
         self._dispatcher.ended(self)
 
     def _deadline(self, worker: Worker) -> tuple[float, float]:

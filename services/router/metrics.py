@@ -21,6 +21,7 @@ class Metrics:
         self.requests = Counter(
             "speedinfer_router_requests", "Requests by how they ended.", ["outcome"], registry=self.registry
         )
+        self._outcomes: dict[str, Counter] = {}
         self.failed_attempts = Counter(
             "speedinfer_router_failed_attempts",
             "Dispatches that failed, by reason.",
@@ -73,6 +74,13 @@ class Metrics:
         )
         self.tasks = Gauge("speedinfer_router_tasks", "Tasks of the event loop.", registry=self.registry)
         self._server: tuple[WSGIServer, threading.Thread] | None = None
+
+    def ended(self, outcome: str) -> None:
+        """A request ended so; the outcomes are few."""
+        counter = self._outcomes.get(outcome)
+        if counter is None:
+            counter = self._outcomes[outcome] = self.requests.labels(outcome)
+        counter.inc()
 
     def serve(self, address: str) -> None:
         """Offer them over HTTP. ConfigurationError if the address cannot be had."""

@@ -35,6 +35,10 @@ class Reading:
         self._over = False
         self._left = False
         self._wanted: asyncio.Future[bool] | None = None
+        # One timer for all waits: moved only where one ends before it, it looks when it is due how far the last one goes.
+        self._timer: asyncio.TimerHandle | None = None
+        self._due = 0.0
+        self._until = 0.0
         self._room: asyncio.Future[None] | None = None
         # Why the answer broke off; known once all events before were taken.
         self.failure: WorkerFailure | None = None
@@ -52,12 +56,13 @@ class Reading:
         """Wait for events or the end; False if the loop's clock reaches `until` first."""
         if self._ready or self._over:
             return True
+        self._until = until
+        if self._timer is None or until < self._due:
+            self._set_timer()
         self._wanted = self._loop.create_future()
-        timer = self._loop.call_at(until, self._settle, False)
         try:
             return await self._wanted
         finally:
-            timer.cancel()
             self._wanted = None
 
     def take(self) -> list[Event]:
@@ -84,6 +89,7 @@ class Reading:
         """Nobody reads on. With `linger_s` the answer is complete: the worker is free, and its connection has that long to
         come to its own end, so that it can be used again."""
         self._left = True
+        self._stop_timer()
         self.take()
         if self._task.done():
             self._slot.release()
@@ -105,7 +111,8 @@ class Reading:
                 self._bytes += _EVENT_BYTES
                 if isinstance(event, Chunk) and event.payload is not None:
                     self._bytes += len(event.payload)
-                self._settle(True)
+                if self._wanted is not None:
+                    self._settle(True)
                 if self._bytes >= BUFFER_BYTES:
                     self._room = self._loop.create_future()
                     await self._room
@@ -122,9 +129,31 @@ class Reading:
 
     def _finished(self, _task: object) -> None:
         self._over = True
+        self._stop_timer()
         if not self.keeps_slot:
             self._slot.release()
         self._settle(True)
+
+    def _set_timer(self) -> None:
+        self._stop_timer()
+        self._due = self._until
+        self._timer = self._loop.call_at(self._due, self._look)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _look(self) -> None:
+        """The timer is due."""
+        self._timer = None
+        if self._wanted is None:
+            # Nobody waits just now; the next wait sets it again.
+            return
+        if self._until > self._due:
+            self._set_timer()
+        else:
+            self._settle(False)
 
     def _settle(self, ready: bool) -> None:
         if self._wanted is not None and not self._wanted.done():

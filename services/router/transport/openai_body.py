@@ -4,6 +4,7 @@ imports it.
 Exactly one name for the output limit; `stream` and `stream_options` only in streams; the worker's own model name.
 """
 
+import functools
 import json
 from collections.abc import Sequence
 
@@ -11,6 +12,8 @@ from speedinfer.common.v1.operation_pb2 import OPERATION_CHAT_COMPLETION
 
 from services.router.transport.port import Dispatch
 
+# Letters of a name that is written once for many requests.
+MAX_REMEMBERED = 256
 STREAM_OPTIONS = {
     "none": b"",
     "usage": b'{"include_usage":true}',
@@ -22,8 +25,8 @@ def build(
     dispatch: Dispatch, members: Sequence[tuple[str, bytes]], model: str, max_tokens_field: str, stream_options: str
 ) -> bytes:
     """The JSON text. `members` are those that pass; `stream_options` is a key of STREAM_OPTIONS."""
-    parts = [b'"model":' + json.dumps(model).encode()]
-    parts += [json.dumps(name).encode() + b":" + value for name, value in members]
+    parts = [b'"model":' + _quoted(model)]
+    parts += [_quoted(name) + b":" + value for name, value in members]
     if dispatch.output_limit is not None:
         # Completions know only the one name.
         name = max_tokens_field if dispatch.operation == OPERATION_CHAT_COMPLETION else "max_tokens"
@@ -33,3 +36,13 @@ def build(
         if options := STREAM_OPTIONS[stream_options]:
             parts.append(b'"stream_options":' + options)
     return b"{" + b",".join(parts) + b"}"
+
+
+def _quoted(name: str) -> bytes:
+    return _quoted_before(name) if len(name) <= MAX_REMEMBERED else json.dumps(name).encode()
+
+
+# Names are of a list, as a rule. Where a client's own pass, they come and go.
+@functools.lru_cache(maxsize=512)
+def _quoted_before(name: str) -> bytes:
+    return json.dumps(name).encode()

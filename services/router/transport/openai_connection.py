@@ -6,10 +6,11 @@ headers never come here.
 """
 
 import asyncio
+import functools
 import io
 import re
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 import aiohttp
@@ -18,11 +19,12 @@ from speedinfer.router.v1.frame_pb2 import (
     FAILURE_REASON_INVALID_RESPONSE,
     FAILURE_REASON_UPSTREAM,
 )
+from yarl import URL
 
 from services.router import endpoint
 from services.router.networks import EVERYWHERE, Networks
 from services.router.transport import kept_connections
-from services.router.transport.kept_connections import Sent
+from services.router.transport.kept_connections import SENT, Sent
 from services.router.transport.openai_config import OpenAiConfig
 from services.router.transport.port import Dispatch, WorkerFailure, connect_timed_out
 from services.router.transport.unreached import is_refused, reason
@@ -53,17 +55,15 @@ class Connection:
         # What no text of the worker's may tell anybody: what it is asked with, and where.
         self.secrets = [value.get_secret_value() for value in (config.api_key, *config.headers.values()) if value]
         self.secrets.append(parts.netloc)
+        self._urls: dict[str, URL] = {}
         self._pooled: aiohttp.ClientSession | None = None
         self._fresh: aiohttp.ClientSession | None = None
 
-    @asynccontextmanager
-    async def get(self, url: str) -> AsyncIterator[aiohttp.ClientResponse]:
+    def get(self, url: str) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
         """A GET; only probes and checks make them."""
-        async with self._send("GET", url, None, {}, fresh=False) as response:
-            yield response
+        return self._send("GET", url, None, {}, fresh=False)
 
-    @asynccontextmanager
-    async def post(self, url: str, body: bytes, dispatch: Dispatch) -> AsyncIterator[aiohttp.ClientResponse]:
+    def post(self, url: str, body: bytes, dispatch: Dispatch) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
         """One request. Leaving the block before the answer is read to its end closes the connection."""
         headers = {
             "Content-Type": "application/json",
@@ -74,8 +74,7 @@ class Connection:
             headers["traceparent"] = dispatch.traceparent
             if _TRACESTATE.fullmatch(dispatch.tracestate):
                 headers["tracestate"] = dispatch.tracestate
-        async with self._send("POST", url, body, headers, fresh=dispatch.fresh_connection) as response:
-            yield response
+        return self._send("POST", url, body, headers, fresh=dispatch.fresh_connection)
 
     async def close(self) -> None:
         """Close all connections."""
@@ -88,26 +87,35 @@ class Connection:
         self, method: str, url: str, body: bytes | None, headers: dict[str, str], *, fresh: bool
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         sent = Sent()
+        SENT.set(sent)
         data: Any = io.BytesIO(body) if body is not None and len(body) > WHOLE_BODY_BYTES else body
         try:
             response = await self._session(fresh).request(
-                method, url, data=data, headers=headers, allow_redirects=False, trace_request_ctx=sent
+                method, self._parsed(url), data=data, headers=headers, allow_redirects=False
             )
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise self._failure(error, stale=sent.met_a_stale_connection(error)) from None
+        untell = _tell_of_its_end(response)
         try:
             encoding = response.headers.get("Content-Encoding", "identity").lower()
             if encoding != "identity":
                 raise WorkerFailure(
                     FAILURE_REASON_INVALID_RESPONSE, "the worker's answer is not valid", detail="compressed unasked"
                 )
-            with _ends_with_its_connection(response):
-                yield response
+            yield response
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise self._failure(error, stale=False) from None
         finally:
+            untell()
             # Does nothing where the answer was read to its end; else the worker must see that nobody reads any more.
             response.close()
+
+    def _parsed(self, url: str) -> URL:
+        """The URL, read once: there are few for each worker."""
+        known = self._urls.get(url)
+        if known is None:
+            known = self._urls[url] = URL(url)
+        return known
 
     def _failure(self, error: Exception, *, stale: bool) -> WorkerFailure:
         if isinstance(error, aiohttp.ConnectionTimeoutError):
@@ -135,21 +143,18 @@ class Connection:
             trust_env=False,
             auto_decompress=False,
             read_bufsize=READ_BUFFER_BYTES,
-            trace_configs=[kept_connections.tracing()],
         )
 
 
-@contextmanager
-def _ends_with_its_connection(response: aiohttp.ClientResponse) -> Iterator[None]:
-    """See to it that whoever reads the body learns of the connection's end.
+def _tell_of_its_end(response: aiohttp.ClientResponse) -> Callable[[], object]:
+    """See to it that whoever reads the body learns of the connection's end; the answer says that nobody reads any more.
 
     Where a body's coding breaks after its beginning, aiohttp closes the connection and tells no reader, who would wait until
     a deadline."""
     protocol = response.connection.protocol if response.connection is not None else None
     closed = protocol.closed if protocol is not None else None
     if closed is None:
-        yield
-        return
+        return _nothing
     body = response.content
 
     def tell(_closed: object) -> None:
@@ -160,10 +165,11 @@ def _ends_with_its_connection(response: aiohttp.ClientResponse) -> Iterator[None
     closed.remove_done_callback(_look_at)
     closed.add_done_callback(_look_at)
     closed.add_done_callback(tell)
-    try:
-        yield
-    finally:
-        closed.remove_done_callback(tell)
+    return functools.partial(closed.remove_done_callback, tell)
+
+
+def _nothing() -> None:
+    """There is nobody to tell."""
 
 
 def _look_at(closed: asyncio.Future[None]) -> None:

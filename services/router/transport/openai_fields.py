@@ -6,6 +6,7 @@ passes only where the worker's registration says so. What does not pass is left 
 answer would be another one without it: then the request is refused.
 """
 
+import functools
 from collections.abc import Sequence
 
 from speedinfer.common.v1.operation_pb2 import (
@@ -106,10 +107,7 @@ def choose(
 ) -> tuple[list[tuple[str, bytes]], tuple[str, ...]]:
     """What passes, in the client's order, and the names of what does not. WorkerFailure (400, naming the field) for what the
     runtime cannot honour and the answer cannot do without."""
-    standard = _STANDARD[operation]
-    own = RUNTIMES[runtime]
-    known = (standard - own.lacks) | own.of(operation)
-    essential = ESSENTIAL & (standard | ANYBODYS.of(operation))
+    standard, known, essential = _lists(operation, runtime)
     passing: list[tuple[str, bytes]] = []
     ignored: list[str] = []
     for name, value in members:
@@ -128,6 +126,18 @@ def choose(
         else:
             ignored.append(name)
     return passing, tuple(ignored)
+
+
+@functools.cache
+def _lists(operation: Operation.ValueType, runtime: str) -> tuple[frozenset[str], frozenset[str], frozenset[str]]:
+    """The operation's own fields, those that the runtime knows, and those that an answer cannot do without."""
+    standard = _STANDARD[operation]
+    own = RUNTIMES[runtime]
+    return (
+        standard,
+        frozenset((standard - own.lacks) | own.of(operation)),
+        frozenset(ESSENTIAL & (standard | ANYBODYS.of(operation))),
+    )
 
 
 def _is_harmless(value: bytes) -> bool:

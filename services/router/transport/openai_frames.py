@@ -4,6 +4,7 @@ A parsed copy is looked at; what is relayed is the text itself, with usage cut o
 name put back. A frame's text never holds a line end, so that it stays one event.
 """
 
+import functools
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -19,11 +20,13 @@ from speedinfer.router.v1.frame_pb2 import FAILURE_REASON_INVALID_RESPONSE
 from services.common import json_members
 from services.router import usage
 from services.router.safe_text import PLAIN, SafeText
-from services.router.transport import openai_errors, openai_twins, openai_vectors
+from services.router.transport import openai_errors, openai_repeats, openai_twins, openai_vectors
 from services.router.transport.openai_error_shape import NAMES, is_error
 from services.router.transport.port import Chunk, WorkerFailure
 
 DONE = b"[DONE]"
+# Of frames that are learned, in vain, before a stream is taken for one that never repeats itself.
+MAX_VAIN = 4
 
 # What a delta (or a message) may hold that is content for the client.
 _CONTENT = ("content", "tool_calls", "reasoning_content", "reasoning", "refusal", "function_call", "audio")
@@ -48,13 +51,30 @@ class FrameReader:
         self._model = model
         self._part, self._kind, self._foreign = _PARTS[operation]
         self._safe = safe
-        self._model_json = json.dumps(model).encode()
+        self._model_json = _json(model)
         self._first = True
+        # What frames like the last one are.
+        self._repeat: openai_repeats.Repeat | None = None
+        # How often one was learned that no other was like.
+        self._vain = 0
 
     def read(self, text: bytes) -> Chunk:
         """The chunk that a frame's data (not `[DONE]`) is. WorkerFailure if it is an error or no frame at all."""
         text = json_members.unmarked(text)
+        if self._repeat is not None and (chunk := self._repeat.read(text)) is not None:
+            return chunk
         frame = _object(text)
+        chunk = self._read(text, frame)
+        if chunk.content and self._vain < MAX_VAIN:
+            self._learn(text, frame, chunk)
+        return chunk
+
+    def _learn(self, text: bytes, frame: dict[str, Any], chunk: Chunk) -> None:
+        if self._repeat is not None and not self._repeat.served:
+            self._vain += 1
+        self._repeat = openai_repeats.learn(text, frame, chunk, self._part)
+
+    def _read(self, text: bytes, frame: dict[str, Any]) -> Chunk:
         failure = openai_errors.from_frame(frame, self._first, self._safe)
         if failure is not None:
             raise failure
@@ -110,7 +130,7 @@ def read_whole(
     text = _unambiguous(text, answer)
     served = answer.get("model")
     if isinstance(served, str) and served != model:
-        text = json_members.set_model(text, json.dumps(model).encode())
+        text = json_members.set_model(text, _json(model))
     counts = usage.from_openai(answer.get("usage"))
     parts = answer.get("data" if operation == OPERATION_EMBEDDING else "choices")
     if not isinstance(parts, list):
@@ -124,6 +144,11 @@ def read_whole(
         raise invalid(f"a choice without its {name}")
     content, finished = _look(parts, name)
     return Chunk(text, content, finished, usage=counts)
+
+
+@functools.lru_cache(maxsize=256)
+def _json(model: str) -> bytes:
+    return json.dumps(model).encode()
 
 
 def invalid(detail: str) -> WorkerFailure:

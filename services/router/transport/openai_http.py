@@ -166,9 +166,15 @@ class OpenAiTransport:
                 raise openai_errors.from_status(response.status, await read_error(response), retry_after, self._safe)
             if not dispatch.stream:
                 _expect(response, streaming=False)
+                try:
+                    text = await read_bounded(response, self._limits.max_answer_bytes)
+                except (WorkerFailure, aiohttp.ClientError, OSError):
+                    yield Accepted(ignored)
+                    raise
+                # All at once, so that it is one batch for whoever waits.
                 yield Accepted(ignored)
-                text = await read_bounded(response, self._limits.max_answer_bytes)
                 yield openai_frames.read_whole(text, dispatch.model, dispatch.operation, dispatch.choices, self._safe)
+                yield _DONE
                 return
             if response.content_type == "application/json" and "Content-Type" in response.headers:
                 # Some servers answer an error so, with a success status; anything else is no stream.
@@ -227,9 +233,10 @@ class _StreamReader:
             yield event
 
     def _read(self, event: SseEvent) -> Event:
-        if event.name.strip().lower() == b"error":
-            raise self._frames.read_error(event.data)
-        return _DONE if event.data.strip() == openai_frames.DONE else self._frames.read(event.data)
+        data, name = event
+        if name and name.strip().lower() == b"error":
+            raise self._frames.read_error(data)
+        return _DONE if data[-1:] != b"}" and data.strip() == openai_frames.DONE else self._frames.read(data)
 
 
 def _expect(response: aiohttp.ClientResponse, *, streaming: bool) -> None:

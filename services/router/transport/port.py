@@ -5,8 +5,9 @@ complete, or time the gaps between events: `dispatch.py` and `answer.py` do that
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Annotated, Protocol
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Annotated, NamedTuple, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 from speedinfer.common.v1.operation_pb2 import Operation
@@ -71,8 +72,7 @@ class Accepted:
     ignored_fields: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
+class Chunk(NamedTuple):
     """One JSON text of the worker's answer: an event of a stream, or a whole answer."""
 
     # What the client gets: usage taken out (streams), the public model name put back. None: the frame held only usage.
@@ -80,7 +80,7 @@ class Chunk:
     # Content in the contract's sense: a non-empty content, reasoning, refusal or tool-call delta or text.
     content: bool = False
     # Choice index -> finish_reason, for the choices that this frame finishes.
-    finished: Mapping[int, str] = field(default_factory=dict)
+    finished: Mapping[int, str] = MappingProxyType({})
     # Cumulative counts that this frame reports (per choice where it names one, else of the whole request).
     usage: Usage | None = None
     # The choice that `usage` is about; None: the whole request.

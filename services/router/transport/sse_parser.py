@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _ERROR = b"error"
+_PREFIX = b"data: "
+_END = b"\n\n"
 
 
 class SseEvent(NamedTuple):
@@ -46,6 +48,8 @@ class SseParser:
         """Every event that `data` completes, in order; events without data are none."""
         if not data:
             return []
+        if data.endswith(_END) and (whole := self._whole(data)):
+            return whole
         if self._after_cr and data[0] == 0x0A:
             data = data[1:]
             self._after_cr = False
@@ -72,6 +76,17 @@ class SseParser:
                 self._grow(rest)
         except LineTooLong:
             raise LineTooLong(events) from None
+        return events
+
+    def _whole(self, data: bytes) -> list[SseEvent]:
+        """The events of what is nothing but whole events of one line of data each, as nearly all are; empty if it is not."""
+        if self._first or self._after_cr or self._line or self._data or self._name or b"\r" in data:
+            return []
+        events: list[SseEvent] = []
+        for line in data[: -len(_END)].split(_END):
+            if not (line.startswith(_PREFIX) and len(_PREFIX) < len(line) <= self._max) or b"\n" in line:
+                return []
+            events.append(SseEvent(line[len(_PREFIX) :]))
         return events
 
     def finish(self) -> list[SseEvent]:

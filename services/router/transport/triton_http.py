@@ -20,7 +20,7 @@ from services.common.tasks import TaskSet
 from services.router.networks import EVERYWHERE, Networks
 from services.router.safe_text import PLAIN, SafeText
 from services.router.transport import kept_connections
-from services.router.transport.kept_connections import Sent
+from services.router.transport.kept_connections import SENT, Sent
 from services.router.transport.port import Dispatch, WorkerFailure, connect_timed_out
 from services.router.transport.sse_parser import LineTooLong, SseEvent, SseParser
 from services.router.transport.triton_error_body import error_text
@@ -171,7 +171,6 @@ class TritonHttp:
                 cookie_jar=aiohttp.DummyCookieJar(),
                 headers=self._headers,
                 connector=kept_connections.connector(self._networks, fresh=fresh),
-                trace_configs=[kept_connections.tracing()],
             )
         return self._sessions[fresh]
 
@@ -197,7 +196,7 @@ class TritonHttp:
         headers |= {name: value for name, value in trace.items() if value}
         sent = Sent()
         request = self._session(fresh=dispatch.fresh_connection).post(
-            self._base + path, data=orjson.dumps(body), headers=headers, allow_redirects=False, trace_request_ctx=sent
+            self._base + path, data=orjson.dumps(body), headers=headers, allow_redirects=False
         )
         return _Answer(request, sent, self)
 
@@ -236,6 +235,7 @@ class _Answer:
         self._request, self._sent, self._http = request, sent, http
 
     async def __aenter__(self) -> aiohttp.ClientResponse:
+        SENT.set(self._sent)
         try:
             response: aiohttp.ClientResponse = await self._request.__aenter__()
         except (aiohttp.ClientError, OSError) as error:
