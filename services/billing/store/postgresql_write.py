@@ -65,30 +65,8 @@ def statements(changes: Changes) -> Iterator[Statement]:
         _OPERATION,
         ((one.operation_id, one.kind, one.content, one.answer, one.done_at_ms) for one in changes.operations),
     )
-    yield from _insert(
-        "ledger_transaction",
-        _TRANSACTION,
-        (
-            (one.number, int(one.kind), one.booked_at_ms, one.request_id, one.operation_id, one.note)
-            for one in changes.transactions
-        ),
-    )
-    yield from _insert(
-        "entry",
-        _ENTRY,
-        (
-            (
-                one.number,
-                one.transaction,
-                one.account_id,
-                one.amount_nanos,
-                one.account_seq,
-                one.balance_after_nanos,
-                one.chain,
-            )
-            for one in changes.entries
-        ),
-    )
+    yield from _insert("ledger_transaction", _TRANSACTION, map(rows.transaction_row, changes.transactions))
+    yield from _insert("entry", _ENTRY, map(rows.entry_row, changes.entries))
     charges = (rows.charge_row(one, one.charge) for one in changes.transactions if one.charge)
     yield from _insert("charge", f"transaction_number, booked_at_ms, {rows.CHARGE}", charges)
     yield from _insert("seal", sql_seals.SEAL, map(sql_seals.row, changes.seals))

@@ -10,7 +10,7 @@ from services.billing.ledger import Account, Charge
 from services.billing.limits import NO_LIMITS, Counters, Limits, Window
 from services.billing.price import Bounds, PriceVersion, Tier
 from services.billing.reservation import Reservation, State
-from services.billing.store.port import NewTransaction
+from services.billing.store.port import NewEntry, NewTransaction
 from services.billing.usage import Counts
 
 Row = Sequence[Any]
@@ -246,6 +246,24 @@ def charge(row: Row) -> Charge | None:
         return None
     usage = Counts(row[6], row[7], row[8])
     return Charge(row[0], row[1], row[2], row[3], row[4], row[5], usage, row[9], row[10], row[11], row[12], row[13])
+
+
+def transaction_row(one: NewTransaction) -> Row:
+    """Its columns, in the table's order. What it was made of has a table of its own."""
+    return (one.number, int(one.kind), one.booked_at_ms, one.request_id, one.operation_id, one.note)
+
+
+def entry_row(one: NewEntry) -> Row:
+    """Its columns, in the table's order."""
+    return (
+        one.number,
+        one.transaction,
+        one.account_id,
+        one.amount_nanos,
+        one.account_seq,
+        one.balance_after_nanos,
+        one.chain,
+    )
 
 
 def charge_row(transaction: NewTransaction, one: Charge) -> Row:

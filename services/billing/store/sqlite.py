@@ -235,28 +235,9 @@ class SqliteSession(SqlSession):
             "INSERT INTO operation VALUES (?, ?, ?, ?, ?)",
             [(one.operation_id, one.kind, one.content, one.answer, one.done_at_ms) for one in changes.operations],
         )
-        many(
-            "INSERT INTO ledger_transaction VALUES (?, ?, ?, ?, ?, ?)",
-            [
-                (one.number, int(one.kind), one.booked_at_ms, one.request_id, one.operation_id, one.note)
-                for one in changes.transactions
-            ],
-        )
-        many(
-            "INSERT INTO entry VALUES (?, ?, ?, ?, ?, ?, ?)",
-            [
-                (
-                    one.number,
-                    one.transaction,
-                    one.account_id,
-                    one.amount_nanos,
-                    one.account_seq,
-                    one.balance_after_nanos,
-                    one.chain,
-                )
-                for one in changes.entries
-            ],
-        )
+        transactions, entries = map(rows.transaction_row, changes.transactions), map(rows.entry_row, changes.entries)
+        many("INSERT INTO ledger_transaction VALUES (?, ?, ?, ?, ?, ?)", transactions)
+        many("INSERT INTO entry VALUES (?, ?, ?, ?, ?, ?, ?)", entries)
         many(_INSERT_CHARGE, [rows.charge_row(one, one.charge) for one in changes.transactions if one.charge])
         many(_insert("seal", sql_seals.SEAL), [sql_seals.row(one) for one in changes.seals])
 

@@ -289,10 +289,10 @@ class Service:
 class Process:
     """One billing service as a process that can be killed."""
 
-    def __init__(self, data_dir: Path, database: str) -> None:
+    def __init__(self, data_dir: Path, database: str, listen: str = "127.0.0.1:0") -> None:
         # On its standard input: a URL may hold a password, and arguments are for everybody to read.
         self._settings = settings(data_dir, database).model_dump(mode="json") | {"admin_token": TOKEN}
-        self._settings["billing"]["database"] = database
+        self._settings["billing"] |= {"database": database, "listen": listen}
 
     async def start(self) -> Client:
         script = (

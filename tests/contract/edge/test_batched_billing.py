@@ -18,7 +18,7 @@ from services.billing.operations.reserve import Reserve
 from services.common.apikey import make_key
 from services.common.money import from_money
 from services.edge.billing_client import BillingClient, BillingUnavailable, NotSent
-from tests.contract.billing.service import Client, Process, Service, settings
+from tests.contract.billing.service import Client, Process, Service
 from tests.harness.ports import free_port
 from tests.unit.edge.conftest import eventually
 
@@ -190,16 +190,8 @@ async def test_a_full_queue_says_what_a_busy_billing_does(tmp_path: Path, monkey
 
 @pytest.mark.processes
 async def test_kill_9_in_the_middle_charges_everybody_once(tmp_path: Path) -> None:
-    class Fixed(Process):
-        """It comes back where it was."""
-
-        def __init__(self) -> None:
-            super().__init__(tmp_path, f"sqlite:///{tmp_path / 'billing.db'}")
-            made = settings(tmp_path, f"sqlite:///{tmp_path / 'billing.db'}")
-            section = made.billing.model_copy(update={"listen": f"127.0.0.1:{free_port()}"})
-            self._arguments = made.model_copy(update={"billing": section}).model_dump_json()
-
-    process = Fixed()
+    # It comes back where it was.
+    process = Process(tmp_path, f"sqlite:///{tmp_path / 'billing.db'}", f"127.0.0.1:{free_port()}")
     client: Client = await process.start()
     await client.set_price()
     account = await client.open_account("1000")

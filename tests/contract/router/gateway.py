@@ -178,6 +178,8 @@ async def running(
     port = await router.start()
     channel: grpc.aio.Channel = rpc.channel(f"127.0.0.1:{port}")
     try:
+        # The core shares connections by address: of an earlier test's router on the same port a failure may be remembered.
+        assert await rpc.connected(channel, 10)
         yield Gateway(
             router,
             inference_pb2_grpc.InferenceServiceStub(channel),
