@@ -17,7 +17,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import cycle
@@ -41,33 +41,18 @@ from tests.contract.billing.service import ADMIN, MODEL, Client, Process
 
 CALLERS, MAX_ITEMS = 256, 256
 SETUP_ITEMS = 250
-
-
-class Batcher:
-    """One message at a time, with all the items that wait for it."""
-
-    def __init__(self, send: Callable[[list[Any]], Any]) -> None:
-        self._send = send
-        self._waiting: list[tuple[Any, asyncio.Future[Any]]] = []
-        self._wake = asyncio.Event()
-
-    async def ask(self, item: Any) -> Any:
-        """The item's result."""
-        answer = asyncio.get_running_loop().create_future()
-        self._waiting.append((item, answer))
-        self._wake.set()
-        return await answer
-
-    async def run(self) -> None:
-        """Until it is cancelled."""
-        while True:
-            await self._wake.wait()
-            taken, self._waiting = self._waiting[:MAX_ITEMS], self._waiting[MAX_ITEMS:]
-            if not self._waiting:
-                self._wake.clear()
-            results = await self._send([item for item, _ in taken])
-            for (_, answer), result in zip(taken, results, strict=True):
-                answer.set_result(result)
+RESERVE: dict[str, Any] = {
+    "model": MODEL,
+    "operation": operation_pb2.OPERATION_CHAT_COMPLETION,
+    "prompt": pb.PromptSize(text_bytes=2_000, messages=3),
+    "output_limit": 500,
+}
+SETTLE: dict[str, Any] = {
+    "usage": usage_pb2.Usage(prompt_tokens=480, completion_tokens=210),
+    "worker_id": "w-1",
+    "attempts": 1,
+    "ending": pb.ENDING_COMPLETED,
+}
 
 
 @dataclass
@@ -87,64 +72,101 @@ def _at(values: list[float], share: float) -> float:
     return round(ordered[min(int(len(ordered) * share), len(ordered) - 1)] * 1000, 2)
 
 
+class Lane:
+    """What waits to be sent; one message of it is on its way at a time."""
+
+    def __init__(self, send: Callable[[list[tuple[float, str]]], Awaitable[None]]) -> None:
+        self._send = send
+        self._waiting: list[tuple[float, str]] = []
+        self._wake = asyncio.Event()
+
+    def add(self, since_s: float, subject: str) -> None:
+        """Whom it is about, and since when it waits."""
+        self._waiting.append((since_s, subject))
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        while True:
+            await self._wake.wait()
+            taken, self._waiting = self._waiting[:MAX_ITEMS], self._waiting[MAX_ITEMS:]
+            if not self._waiting:
+                self._wake.clear()
+            await self._send(taken)
+
+
 class Load:
-    """Callers of one billing process."""
+    """Callers of one billing process. A caller is no more than its place in a lane, so that the load costs little beside what
+    it measures."""
 
-    def __init__(self, client: Client) -> None:
-        async def reserve(items: list[Any]) -> Any:
-            return (await client.reservations.Reserve(pb.ReserveRequest(items=items))).results
+    def __init__(self, client: Client, keys: list[str]) -> None:
+        self._client = client
+        self._keys = cycle(keys)
+        self._reserves, self._settles = Lane(self._reserve), Lane(self._settle)
+        self.times = Times()
+        self._until, self._cycles, self._callers = 0.0, 0, 0
+        self._ended = asyncio.Event()
 
-        async def settle(items: list[Any]) -> Any:
-            return (await client.reservations.Settle(pb.SettleRequest(items=items))).results
+    def _begin(self, callers: int, seconds: float, cycles: int) -> None:
+        self.times = Times()
+        self._until = time.perf_counter() + seconds
+        self._cycles = cycles
+        self._callers = callers
+        self._ended = asyncio.Event()
+        now = time.perf_counter()
+        for _ in range(callers):
+            self._reserves.add(now, next(self._keys))
 
-        self._reserves, self._settles = Batcher(reserve), Batcher(settle)
-
-    async def run(
-        self, keys: list[str], callers: int, seconds: float = 3600, cycles: int = 2**62
-    ) -> tuple[float, Times]:
-        """(cycles a second, what was seen): for so long, or until there were so many."""
-        times, own = Times(), cycle(keys)
+    async def run(self, callers: int, seconds: float = 3600, cycles: int = 2**62) -> float:
+        """Cycles a second: for so long, or until there were so many. `times` has what was seen."""
         began = time.perf_counter()
-        until = began + seconds
-
-        async def call() -> None:
-            while time.perf_counter() < until and len(times.settles) < cycles:
-                await self._cycle(next(own), times)
-
-        async with asyncio.TaskGroup() as batching:
-            batchers = [batching.create_task(each.run()) for each in (self._reserves, self._settles)]
-            await asyncio.gather(*(call() for _ in range(callers)))
+        self._begin(callers, seconds, cycles)
+        async with asyncio.TaskGroup() as sending:
+            lanes = [sending.create_task(lane.run()) for lane in (self._reserves, self._settles)]
+            ended = sending.create_task(self._ended.wait())
+            await ended
             took_s = time.perf_counter() - began
-            for batcher in batchers:
-                batcher.cancel()
-        return len(times.settles) / took_s, times
+            for lane in lanes:
+                lane.cancel()
+        return len(self.times.settles) / took_s
 
-    async def _cycle(self, key_id: str, times: Times) -> None:
-        item = pb.ReserveItem(
-            reservation_id=uuid7(),
-            key_id=key_id,
-            model=MODEL,
-            operation=operation_pb2.OPERATION_CHAT_COMPLETION,
-            prompt=pb.PromptSize(text_bytes=2_000, messages=3),
-            output_limit=500,
-        )
-        began = time.perf_counter()
-        held = await self._reserves.ask(item)
-        reserved = time.perf_counter()
-        assert held.reservation.state == pb.RESERVATION_STATE_HELD, held
-        charged = await self._settles.ask(
-            pb.SettleItem(
-                reservation_id=held.reservation_id,
-                usage=usage_pb2.Usage(prompt_tokens=480, completion_tokens=210),
-                worker_id="w-1",
-                attempts=1,
-                ending=pb.ENDING_COMPLETED,
-            )
-        )
-        settled = time.perf_counter()
-        assert charged.status == pb.SETTLE_STATUS_SETTLED, charged
-        times.reserves.append(reserved - began)
-        times.settles.append(settled - reserved)
+    async def _reserve(self, waiting: list[tuple[float, str]]) -> None:
+        request = pb.ReserveRequest()
+        for _, key_id in waiting:
+            request.items.add(reservation_id=uuid7(), key_id=key_id, **RESERVE)
+        results = (await self._client.reservations.Reserve(request)).results
+        now = time.perf_counter()
+        for (since_s, _), held in zip(waiting, results, strict=True):
+            assert held.reservation.state == pb.RESERVATION_STATE_HELD, held
+            self.times.reserves.append(now - since_s)
+            self._settles.add(now, held.reservation_id)
+
+    async def _settle(self, waiting: list[tuple[float, str]]) -> None:
+        request = pb.SettleRequest()
+        for _, reservation_id in waiting:
+            request.items.add(reservation_id=reservation_id, **SETTLE)
+        results = (await self._client.reservations.Settle(request)).results
+        now = time.perf_counter()
+        for (since_s, _), charged in zip(waiting, results, strict=True):
+            assert charged.status == pb.SETTLE_STATUS_SETTLED, charged
+            self.times.settles.append(now - since_s)
+            if now < self._until and len(self.times.settles) < self._cycles:
+                self._reserves.add(now, next(self._keys))
+            else:
+                self._callers -= 1
+        if not self._callers:
+            self._ended.set()
+
+
+def pace_us() -> int:
+    """How long a fixed piece of Python takes now: what is run beside us on the same cores shows here."""
+    took = []
+    for _ in range(5):
+        began, total = time.perf_counter(), 0
+        for number in range(20_000):
+            total += number
+        took.append(time.perf_counter() - began)
+    return round(min(took) * 1e6)
 
 
 async def open_accounts(client: Client, count: int) -> list[str]:
@@ -178,26 +200,35 @@ def _chunks(count: int) -> Iterator[range]:
 
 async def speed(client: Client, seconds: float, say: Callable[..., None]) -> None:
     """One hot account, 1,000 accounts, one caller alone."""
-    load = Load(client)
     for accounts in (1, 1_000):
-        keys = await open_accounts(client, accounts)
-        await load.run(keys, CALLERS, seconds=1)
-        rate, times = await load.run(keys, CALLERS, seconds)
-        say(accounts=accounts, callers=CALLERS, cycles_per_s=round(rate), p50=times.at(0.5), p99=times.at(0.99))
-    _, times = await load.run(keys, 1, min(seconds, 5))
-    say(accounts=1_000, callers=1, p50=times.at(0.5), p99=times.at(0.99))
+        load = Load(client, await open_accounts(client, accounts))
+        await load.run(CALLERS, seconds=1)
+        before_us = pace_us()
+        rate = await load.run(CALLERS, seconds)
+        pace = [before_us, pace_us()]
+        times = load.times
+        say(
+            accounts=accounts,
+            callers=CALLERS,
+            cycles_per_s=round(rate),
+            p50=times.at(0.5),
+            p99=times.at(0.99),
+            pace_us=pace,
+        )
+    await load.run(1, min(seconds, 5))
+    say(accounts=1_000, callers=1, p50=load.times.at(0.5), p99=load.times.at(0.99), pace_us=[pace_us()])
 
 
 async def growth(
     client: Client, process: psutil.Process, accounts: int, entries: int, say: Callable[..., None]
 ) -> list[Series]:
     """Processor time of billing for a cycle: while accounts become many, then while their entries do."""
-    load, keys = Load(client), await open_accounts(client, 10)
+    keys = await open_accounts(client, 10)
     by_accounts, by_entries = Series("accounts"), Series("entries")
 
     async def measure(series: Series, at: int) -> None:
         before = process.cpu_times()
-        await load.run(keys, CALLERS, cycles=4_000)
+        await Load(client, keys).run(CALLERS, cycles=4_000)
         after = process.cpu_times()
         spent_us = round((after.user + after.system - before.user - before.system) / 4_000 * 1e6)
         series.points.append((at, spent_us))
@@ -218,7 +249,7 @@ async def growth(
             return [by_accounts, by_entries]
         target = min(target * 3, entries)
         if (missing := (target - done) // 2) > 0:
-            await load.run(keys, CALLERS, cycles=missing)
+            await Load(client, keys).run(CALLERS, cycles=missing)
             done += missing * 2
 
 
