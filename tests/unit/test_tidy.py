@@ -3,6 +3,7 @@
 import ast
 import re
 import subprocess
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -108,10 +109,21 @@ def test_requirements_are_pinned_with_hashes() -> None:
 
 
 def test_run_time_dependencies_are_few_and_reasoned() -> None:
-    import tomllib
-
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     names = [re.split(r"[\[<>=;~ ]", line)[0] for line in project["dependencies"]]
     assert len(names) <= 20
     reasons = (ROOT / "docs/decisions/0002-libraries.md").read_text()
     assert [name for name in names if name not in reasons] == []
+
+
+def test_what_is_not_python_is_packaged_too() -> None:
+    packaged = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
+    listed = {
+        path
+        for package, patterns in packaged.items()
+        for pattern in patterns
+        for path in (ROOT / package.replace(".", "/")).glob(pattern)
+    }
+    needed = {path for path in tracked() if path.relative_to(ROOT).parts[0] == "services" and path.suffix != ".py"}
+    assert needed - listed == set()
+    assert needed
