@@ -65,6 +65,7 @@ lint: install-dev ## formatting, lint, types, import rules, protos
 	@$(BIN)/lint-imports
 	@$(BIN)/python tools/protos.py --lint
 	@$(BIN)/python tools/protos.py --check
+	@$(BIN)/python tools/protos.py --breaking
 
 $(NODE_SDK)/.installed-$(NODE_SDK_VERSION):
 	@mkdir -p $(NODE_SDK)
