@@ -32,7 +32,10 @@ def places(settings: Settings) -> list[Place]:
     """Every address at which the three services of these settings listen."""
     found = [
         Place("edge", "edge.listen", settings.edge.listen),
-        Place("edge", "edge.admin_listen", settings.edge.admin_listen),
+        *(
+            Place("edge", "edge.admin_listen", following(settings.edge.admin_listen, "edge.admin_listen", index))
+            for index in range(settings.edge.workers if settings.edge.admin_listen else 1)
+        ),
         Place("router", "router.listen", settings.router.listen),
         Place("router", "router.metrics_listen", settings.router.metrics_listen),
         Place("billing", "billing.listen", settings.billing.listen),
@@ -62,6 +65,13 @@ def why_not_free(place: Place, all_places: Sequence[Place]) -> str | None:
     else:
         reason = f"cannot be listened on: {error.strerror}"
     return f"{place.address} ({place.setting}) {reason}; {_way_out(place, all_places)}"
+
+
+def following(address: str, setting: str, index: int) -> str:
+    """The address whose port is `index` above; port 0, any that is free, stays."""
+    host, port = split(address, setting)
+    shown = f"[{host}]" if ":" in host else host
+    return f"{shown}:{port + index if port else 0}"
 
 
 def loopback(address: str, setting: str) -> str:

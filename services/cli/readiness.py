@@ -40,10 +40,19 @@ def grpc_health(target: str, timeout_s: float = LOOK_TIMEOUT_S) -> Look:
 
 def edge_ready(address: str, timeout_s: float = LOOK_TIMEOUT_S) -> Look:
     """Look at an edge; waits at most `timeout_s`."""
+    return _look(address, "/readyz", timeout_s)
+
+
+def edge_lives(address: str, timeout_s: float = LOOK_TIMEOUT_S) -> Look:
+    """Look whether an edge answers at all, whatever becomes of those it needs."""
+    return _look(address, "/livez", timeout_s)
+
+
+def _look(address: str, path: str, timeout_s: float) -> Look:
     host, port = split(address, "edge.listen")
     connection = http.client.HTTPConnection(host, port, timeout=timeout_s)
     try:
-        connection.request("GET", "/readyz")
+        connection.request("GET", path)
         answer = connection.getresponse()
         text = answer.read(MAX_ANSWER_BYTES).decode(errors="replace").strip()
     except (OSError, http.client.HTTPException) as error:

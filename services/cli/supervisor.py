@@ -21,6 +21,8 @@ MAX_BACKOFF_S = 10.0
 STEADY_AFTER_S = 30.0
 READY_TIMEOUT_S = 60.0
 LOOK_EVERY_S = 0.05
+# Beyond a service's own drain: its process has to end, too.
+EXIT_MARGIN_S = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,8 @@ class Program:
     command: Sequence[str]
     look: Callable[[], Look]
     end_within_s: float
+    # Descriptors that it inherits.
+    pass_fds: Sequence[int] = ()
 
 
 class Supervisor:
@@ -69,16 +73,35 @@ class Supervisor:
             self._watchers.spawn(self._watch(program, process), f"watch {program.name}")
         return True
 
-    async def stop(self) -> bool:
-        """End all, the last first, each with SIGTERM and its time; False if one had to be killed or failed."""
+    def let_go(self, number: signal.Signals) -> None:
+        """Send all a signal by which each ends in its own time; none is started again."""
         self._stopping.set()
+        for process in self._processes.values():
+            if process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    process.send_signal(number)
+
+    async def ended(self) -> None:
+        """Wait until no process runs; they must have been let go."""
+        for process in self._processes.values():
+            await process.wait()
+
+    async def stop(self, *, together: bool = False) -> bool:
+        """End all with SIGTERM, the last first or all at once, each in its time; False if one had to be killed or failed."""
+        self._stopping.set()
+        if together:
+            self.let_go(signal.SIGTERM)
         well = True
         for program in reversed(self._programs):
             process = self._processes.get(program.name)
-            if process is None or process.returncode is not None:
+            if process is None:
                 continue
-            with contextlib.suppress(ProcessLookupError):
-                process.send_signal(signal.SIGTERM)
+            if process.returncode is not None:
+                well = well and process.returncode == 0
+                continue
+            if not together:
+                with contextlib.suppress(ProcessLookupError):
+                    process.send_signal(signal.SIGTERM)
             try:
                 async with asyncio.timeout(program.end_within_s):
                     well = await process.wait() == 0 and well
@@ -93,7 +116,7 @@ class Supervisor:
     async def _spawn(self, program: Program) -> asyncio.subprocess.Process:
         # A session of its own: Ctrl-C in a terminal reaches us alone, and we end the children in their order.
         process = await asyncio.create_subprocess_exec(
-            *program.command, stdin=asyncio.subprocess.DEVNULL, start_new_session=True
+            *program.command, stdin=asyncio.subprocess.DEVNULL, start_new_session=True, pass_fds=program.pass_fds
         )
         self._processes[program.name] = process
         return process

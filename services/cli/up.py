@@ -13,8 +13,8 @@ from services.cli import output, ports, presence, readiness
 from services.cli.failure import CommandError
 from services.cli.invocation import Invocation
 from services.cli.lifeline import drain_without_parent
-from services.cli.service import EXIT_MARGIN_S, Parent
-from services.cli.supervisor import Program, Supervisor
+from services.cli.service import Parent
+from services.cli.supervisor import EXIT_MARGIN_S, Program, Supervisor
 from services.common import admin_token, process
 from services.common.settings import Settings
 

@@ -9,6 +9,7 @@ before it leaves the old one as it was. At most one takes at a time. Composition
 import asyncio
 import json
 import os
+import signal
 import socket
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,6 +35,8 @@ _WAITING = 16
 _LOOKS, _LOOK_EVERY_S = 20, 0.1
 _MAX_WORDS_BYTES = 4096
 _MAX_SOCKETS = 32
+# What tells one of several processes that another crew is there.
+LEAVE = signal.SIGUSR1
 _TAKE, _READY, _LEAVING = b"take\n", b"ready\n", b"leaving\n"
 
 Listeners = Mapping[str, Sequence[int]]

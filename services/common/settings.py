@@ -86,6 +86,8 @@ class EdgeSettings(Section):
 
     listen: str = "127.0.0.1:8080"
     admin_listen: str = "127.0.0.1:8081"
+    # Processes that accept at the same address. Each has its own `admin_listen`, at ports that follow one another, and bounds.
+    workers: Annotated[int, Field(ge=1, le=64)] = 1
     # Where the router and billing answer; empty means where this file has them listen. Several routers: with commas between.
     router_target: str = ""
     billing_target: str = ""

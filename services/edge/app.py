@@ -80,6 +80,11 @@ class Edge:
             self._admission, self._routers, self._settler, orphans, self.metrics, self._tasks, limits
         )
         self._admin = AdminRoutes(self._routers, admin_token, self.metrics)
+        channels = {
+            "router": lambda: [router.client.channel for router in self._routers.routers],
+            "billing": lambda: [self._billing.channel],
+        }
+        self._health = HealthRoutes(self._admission, self._fleet, channels)
         self._runners: list[web.AppRunner] = []
         # By setting and address.
         self._servers: dict[str, http_connections.Listening] = {}
@@ -87,9 +92,11 @@ class Edge:
         self.port = 0
         self.admin_port = 0
 
-    async def start(self, predecessor: Predecessor | None = None) -> None:
-        """Open the outbox and both listeners, or take a predecessor's. OSError or ConfigurationError says why not."""
-        given = predecessor.listeners if predecessor is not None else {}
+    async def start(
+        self, predecessor: Predecessor | None = None, given: dict[str, list[socket.socket]] | None = None
+    ) -> None:
+        """Open the outbox and both listeners, or take a predecessor's, or those given. OSError or ConfigurationError."""
+        given = predecessor.listeners if predecessor is not None else given or {}
         self._outbox.open()
         await self._routers.start()
         self._watchers.spawn(self._holds.renew(), "renew-holds")
@@ -200,11 +207,6 @@ class Edge:
         app = http_server.application(self.metrics, self._keeping)
         models = ModelsRoutes(self._admission, self._fleet)
         account = AccountRoutes(self._admission, self._billing)
-        channels = {
-            "router": lambda: [router.client.channel for router in self._routers.routers],
-            "billing": lambda: [self._billing.channel],
-        }
-        health = HealthRoutes(self._admission, self._fleet, channels)
         _add(app, "POST", "/v1/chat/completions", self._inference.handler(chat_request.check))
         _add(app, "POST", "/v1/completions", self._inference.handler(completion_request.check))
         _add(app, "POST", "/v1/embeddings", self._inference.handler(embedding_request.check))
@@ -212,9 +214,9 @@ class Edge:
         _add(app, "GET", "/v1/models/{model:.+}", models.get)
         _add(app, "GET", "/v1/usage", account.usage)
         _add(app, "GET", "/v1/requests/{request_id}", account.request)
-        _add(app, "GET", "/health", health.health)
-        _add(app, "GET", "/livez", health.live)
-        _add(app, "GET", "/readyz", health.ready)
+        _add(app, "GET", "/health", self._health.health)
+        _add(app, "GET", "/livez", self._health.live)
+        _add(app, "GET", "/readyz", self._health.ready)
         _add(app, "GET", "/openapi.json", _describe)
         return app
 
@@ -226,6 +228,9 @@ class Edge:
         _add(app, "DELETE", "/admin/v1/workers/{worker_id}", self._admin.remove)
         _add(app, "POST", "/admin/v1/workers/{worker_id}/drain", self._admin.drain)
         _add(app, "GET", "/metrics", self._admin.metrics)
+        # Of this process, where several share the public address.
+        _add(app, "GET", "/livez", self._health.live)
+        _add(app, "GET", "/readyz", self._health.ready)
         return app
 
 
