@@ -1,8 +1,8 @@
 """Certificates of our services' identities: a development CA, what it issues, and what a certificate says. Pure but for the
 randomness of keys; the time is an argument. The command imports it.
 
-An identity is the URI `spiffe://TRUST_DOMAIN/speedinfer/NAME`; sidecars decide by it (docs/decisions/0015). DNS names are beside
-it for clients that look at those. The edge's public certificate has names alone: clients know no identities of ours.
+An identity is the URI `spiffe://TRUST_DOMAIN/speedinfer/NAME`; sidecars decide by it (docs/decisions/0015). DNS names are
+beside it for clients that look at those. The edge's public certificate has names alone: clients know no identities of ours.
 """
 
 import re
