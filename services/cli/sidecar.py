@@ -1,7 +1,7 @@
 """`speedinfer sidecar`: Envoy's configuration for the sidecar of one service, from the templates in `deploy/envoy/`.
 
-It is filled from the settings that the service itself reads, so that a port or a bound is written once. Nothing secret is in it:
-certificates and keys stay in their files, which Envoy reads.
+It is filled from the settings that the service itself reads, so that a port or a bound is written once. Nothing secret is in
+it: certificates and keys stay in their files, which Envoy reads.
 """
 
 import sys
@@ -27,7 +27,7 @@ FOLDERS = (
     Path(__file__).resolve().parents[2] / "deploy" / "envoy",
     Path(sys.prefix) / "share" / "speedinfer" / "envoy",
 )
-CONFIGURATION, SECRETS = "envoy.yaml", "secrets.yaml"
+CONFIGURATION = "envoy.yaml"
 _UNIX = "unix:"
 
 
@@ -53,7 +53,7 @@ class Peer:
 
 
 Whose = Annotated[Sidecar, typer.Argument(help="Whose sidecar; operator and finance only call others.")]
-Output = Annotated[Path, typer.Option("--output", metavar="FOLDER", help="Where the two files go.")]
+Output = Annotated[Path, typer.Option("--output", metavar="FOLDER", help="Where its files go.")]
 Templates = Annotated[
     Path | None, typer.Option("--templates", metavar="FOLDER", help="Templates of your own instead of those delivered.")
 ]
@@ -79,40 +79,40 @@ def sidecar(
 def render(settings: Settings, service: Sidecar, folder: Path, templates: Path | None = None) -> dict[str, str]:
     """The files by name, as they are to lie in `folder`. CommandError if the settings do not say enough."""
     loader = jinja2.FileSystemLoader(templates or _templates())
-    # Filled with our own settings, checked; the templates are the operator's.
     environment = jinja2.Environment(
         loader=loader,
         undefined=jinja2.StrictUndefined,
-        autoescape=False,
-        keep_trailing_newline=True,  # noqa: S701
+        # It is YAML, the templates are the operator's, and what fills them is our own settings.
+        autoescape=False,  # noqa: S701
+        keep_trailing_newline=True,
     )
-    own = settings.certificates_path.absolute()
-    shown = [("identity", str(own / service))]
-    if service is Sidecar.EDGE:
-        shown.append(("public", str(own / "public")))
     known: dict[str, Any] = {
         "settings": settings,
         "service": str(service),
         "identities": certificates.IDENTITIES,
         "identity": lambda name: certificates.identity(settings.sidecar.trust_domain, name),
         "peers": _peers(settings, service),
-        "secrets": str(folder / SECRETS),
-        "shown": shown,
-        "own": str(own / service),
+        "files": str(folder),
         "socket": _socket,
         "is_literal": _is_literal,
         "seconds": _seconds,
     }
-    own_template = "caller.yaml" if service in (Sidecar.OPERATOR, Sidecar.FINANCE) else f"{service}.yaml"
+    kept = settings.certificates_path.absolute()
+    own = {"folder": str(kept / service)}
+    caller = service in (Sidecar.OPERATOR, Sidecar.FINANCE)
+    wanted: dict[str, tuple[str, dict[str, Any]]] = {
+        CONFIGURATION: ("caller.yaml" if caller else f"{service}.yaml", known),
+        "identity.yaml": ("certificate.yaml", {"name": "identity", **own}),
+        "trust.yaml": ("trust.yaml", {"name": "trust", **own}),
+    }
+    if service is Sidecar.EDGE:
+        wanted["public.yaml"] = ("certificate.yaml", {"name": "public", "folder": str(kept / "public")})
     try:
-        return {
-            CONFIGURATION: environment.get_template(own_template).render(known),
-            SECRETS: environment.get_template(SECRETS).render(known),
-        }
+        return {name: environment.get_template(template).render(values) for name, (template, values) in wanted.items()}
     except jinja2.TemplateNotFound as error:
         raise CommandError(f"there is no template {error.name} in {templates or _templates()}") from None
     except jinja2.TemplateError as error:
-        raise CommandError(f"the template {own_template} cannot be filled: {error.message}") from None
+        raise CommandError(f"a template cannot be filled: {error.message}") from None
 
 
 def _templates() -> Path:
