@@ -68,7 +68,10 @@ class Envoy:
         """Start it and wait until it is ready."""
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [str(BINARY), "-c", str(self.configuration), "--disable-hot-restart", "--concurrency", "1"],
+                [
+                    *(str(BINARY), "-c", str(self.configuration), "--disable-hot-restart", "--concurrency", "1"),
+                    *("--file-flush-interval-msec", "100"),
+                ],
                 cwd=self.folder,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

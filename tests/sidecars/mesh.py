@@ -40,7 +40,7 @@ class Mesh(Product):
     def __init__(self, folder: Path, upstream: Upstream, settings: Mapping[str, str] | None = None) -> None:
         super().__init__(folder, settings)
         self._upstream = upstream
-        self.certificates = certificates(folder / "certificates")
+        self.certificates = certificates(folder / "certificates", "make", "--public-name", HOSTS["edge"])
         self.inbound = {name: f"{HOSTS[name]}:{free_port()}" for name in ("router", "billing")}
         self.public = f"{HOSTS['edge']}:{free_port()}"
         # Where a caller finds the others, on its own machine.
