@@ -78,6 +78,7 @@ def sidecar(
 
 def render(settings: Settings, service: Sidecar, folder: Path, templates: Path | None = None) -> dict[str, str]:
     """The files by name, as they are to lie in `folder`. CommandError if the settings do not say enough."""
+    _refuse_open(settings, service)
     loader = jinja2.FileSystemLoader(templates or _templates())
     environment = jinja2.Environment(
         loader=loader,
@@ -115,6 +116,22 @@ def render(settings: Settings, service: Sidecar, folder: Path, templates: Path |
         raise CommandError(f"a template cannot be filled: {error.message}") from None
 
 
+def _refuse_open(settings: Settings, service: Sidecar) -> None:
+    """With a sidecar nothing of ours may be reached past it."""
+    own = {
+        Sidecar.EDGE: [("edge.listen", settings.edge.listen), ("edge.admin_listen", settings.edge.admin_listen)],
+        Sidecar.ROUTER: [("router.listen", settings.router.listen)],
+        Sidecar.BILLING: [("billing.listen", settings.billing.listen)],
+    }.get(service, [])
+    for setting, address in [*own, ("sidecar.admin_listen", settings.sidecar.admin_listen)]:
+        _refuse_remote(setting, address)
+
+
+def _refuse_remote(setting: str, address: str) -> None:
+    if not _is_local(address, setting):
+        raise CommandError(f"{setting}: {address} is not on loopback, where anybody could reach it past the sidecar")
+
+
 def _templates() -> Path:
     for folder in FOLDERS:
         if folder.is_dir():
@@ -144,8 +161,9 @@ def _pairs(service: str, targets: str, setting: str, remotes: str) -> list[Peer]
             f"{setting} names {len(own)} and {plural} {len(others)}: each sidecar there needs its own address here"
         )
     for each in own:
-        if not _is_local(each):
-            raise CommandError(f"{setting}: {each} is not on loopback; with sidecars nothing else may be plain")
+        _refuse_remote(setting, each)
+    for each in others:
+        split(each, plural)
     return [
         Peer(f"{service}-{number}", service, local, remote)
         for number, (local, remote) in enumerate(zip(own, others, strict=True), 1)
@@ -156,10 +174,10 @@ def _listed(text: str) -> list[str]:
     return [each.strip() for each in text.split(",") if each.strip()]
 
 
-def _is_local(address: str) -> bool:
+def _is_local(address: str, setting: str) -> bool:
     if address.startswith(_UNIX):
         return True
-    host, _ = split(address, "the address")
+    host, _ = split(address, setting)
     return host == "localhost" or (_is_ip(host) and ip_address(host).is_loopback)
 
 
