@@ -43,19 +43,23 @@ def _write(folder: Path, files: Mapping[str, bytes]) -> None:
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     if (folder / DATA).exists() and not (folder / DATA).is_symlink():
         raise CommandError(f"{folder / DATA} is no link; this folder is not one that the command has made")
+    before = folder / os.readlink(folder / DATA) if (folder / DATA).is_symlink() else None
     made = folder / f"..{secrets.token_hex(8)}"
     made.mkdir(mode=0o700)
-    for name, content in files.items():
-        descriptor = os.open(made / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-    before = folder / os.readlink(folder / DATA) if (folder / DATA).is_symlink() else None
-    draft = folder / f"{DATA}_tmp"
-    draft.unlink(missing_ok=True)
-    draft.symlink_to(made.name)
-    draft.replace(folder / DATA)
+    try:
+        for name, content in files.items():
+            descriptor = os.open(made / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+        draft = folder / f"{DATA}_tmp"
+        draft.unlink(missing_ok=True)
+        draft.symlink_to(made.name)
+        draft.replace(folder / DATA)
+    except BaseException:
+        shutil.rmtree(made)
+        raise
     for name in files:
         link = folder / name
         if not link.is_symlink():

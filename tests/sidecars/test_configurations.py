@@ -40,6 +40,11 @@ def test_envoy_takes_it_without_a_warning(kept: Path, tmp_path: Path, whose: str
     text = (tmp_path / "envoy.yaml").read_text()
     assert set(re.findall(r"envoy\.filters\.http\.(\w+)", text)) <= HARMLESS
     assert "router-2.speedinfer.svc" in text if whose in ("edge", "operator") else "router-2" not in text
+    # Between our services a silent stream lives as long as its connection.
+    inner = [line for line in text.splitlines() if " route: {" in line and "cluster: edge," not in line]
+    assert inner
+    assert all("timeout: 0s, idle_timeout: 0s" in line for line in inner)
+    assert text.count("stream_idle_timeout: 0s") == text.count("codec_type: HTTP2")
     # Nothing is repeated, and only what clients ask of the edge has an end of Envoy's.
     assert "retry" not in text.replace("retry-after", "")
     assert ("max_stream_duration" in text) is (whose == "edge")
