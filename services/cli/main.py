@@ -3,7 +3,7 @@
 Exit codes: 0 done, 1 not done (a sentence on standard error says why), 2 wrong usage.
 """
 
-from services.cli import accounts, doctor, evidence, keys, prices, service, up, usage, workers
+from services.cli import accounts, certs, doctor, evidence, keys, prices, service, sidecar, up, usage, workers
 from services.cli.invocation import command, new_root
 
 app = new_root("SpeedInfer: an inference gateway that charges prepaid accounts from reported usage.")
@@ -18,6 +18,8 @@ app.add_typer(keys.app, name="keys")
 app.add_typer(prices.app, name="prices")
 command(app, "usage")(usage.usage)
 app.add_typer(evidence.app, name="ledger")
+app.add_typer(certs.app, name="certs")
+command(app, "sidecar")(sidecar.sidecar)
 command(app, "doctor")(doctor.doctor)
 
 

@@ -167,6 +167,27 @@ class BillingSettings(Section):
     limits: BillingLimits = BillingLimits()
 
 
+class SidecarSettings(Section):
+    """What `speedinfer sidecar` and `speedinfer certs` make of the machine that they run on; no service reads it."""
+
+    # Whose identities are trusted: spiffe://TRUST_DOMAIN/speedinfer/edge and so on.
+    trust_domain: Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9._-]{0,253}[a-z0-9])?$")] = "speedinfer.internal"
+    # A folder with one for each identity; empty means `certificates` below data_dir.
+    certificates: str = ""
+    # Where other services reach the router or billing that this sidecar stands before, and clients the edge.
+    listen: str = "0.0.0.0:15051"
+    public_listen: str = "0.0.0.0:8443"
+    # Envoy's own: statistics, draining. Never to be reached from elsewhere.
+    admin_listen: str = "127.0.0.1:9901"
+    # The sidecars of all routers and of all billing instances, with commas between, in the order of edge.router_target and
+    # edge.billing_target, which are where they are found on this machine.
+    routers: str = ""
+    billings: str = ""
+    # How long a client may take for a request's head, and for all of it.
+    header_timeout_s: Positive = 10.0
+    body_timeout_s: Positive = 30.0
+
+
 class Settings(BaseSettings):
     """Everything."""
 
@@ -181,6 +202,7 @@ class Settings(BaseSettings):
     edge: EdgeSettings = EdgeSettings()
     router: RouterSettings = RouterSettings()
     billing: BillingSettings = BillingSettings()
+    sidecar: SidecarSettings = SidecarSettings()
     # Registrations (the contract's JSON objects as TOML tables) that the router makes at start.
     workers: Annotated[list[dict[str, Any]], NoDecode] = []
 
@@ -226,6 +248,11 @@ class Settings(BaseSettings):
     def seal_key_path(self) -> Path:
         """Where the key that signs seals is kept."""
         return Path(self.billing.seal_key) if self.billing.seal_key else self.data_dir / "seal_key"
+
+    @property
+    def certificates_path(self) -> Path:
+        """Where the certificates of identities are kept, a folder for each."""
+        return Path(self.sidecar.certificates) if self.sidecar.certificates else self.data_dir / "certificates"
 
     @property
     def token(self) -> str | None:

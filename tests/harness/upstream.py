@@ -32,6 +32,8 @@ class Script:
     dies_after: int | None = None
     # Wait in front of the first piece, and of a whole answer, until `Upstream.go()`.
     held_back: bool = False
+    # The same after so many pieces of a stream.
+    pauses_after: int | None = None
     # An HTTP status to refuse with, and its body.
     refusal: tuple[int, dict[str, Any]] | None = None
 
@@ -174,6 +176,8 @@ class Upstream:
                 assert request.transport is not None
                 request.transport.abort()
                 return response
+            if index == script.pauses_after:
+                await self._going.wait()
             await response.write(_sse({"choices": [{"index": 0, "delta": {"content": piece}, "finish_reason": None}]}))
             if script.gap_s:
                 await asyncio.sleep(script.gap_s)

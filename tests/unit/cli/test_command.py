@@ -32,6 +32,8 @@ COMMANDS = [
     "ledger list",
     "ledger export",
     *(f"ledger {verb}" for verb in ("verify", "seal", "seals export", "seals key", "backup", "restore")),
+    *(f"certs {verb}" for verb in ("make", "renew", "show")),
+    "sidecar",
     "doctor",
 ]
 
