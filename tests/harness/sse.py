@@ -66,9 +66,11 @@ async def events(response: httpx.Response) -> AsyncIterator[str]:
     assert not rest.strip(), f"cut in the middle of an event: {rest!r}"
 
 
-async def stream(client: httpx.AsyncClient, path: str, body: dict[str, Any]) -> Stream:
+async def stream(
+    client: httpx.AsyncClient, path: str, body: dict[str, Any], headers: dict[str, str] | None = None
+) -> Stream:
     """Post `body` and read the stream to its end; an answer that is no stream has its body as the only payload."""
-    async with client.stream("POST", path, json=body) as response:
+    async with client.stream("POST", path, json=body, headers=headers) as response:
         seen = Stream(response.status_code, response.headers)
         if response.headers["content-type"].startswith("text/event-stream"):
             async for payload in events(response):

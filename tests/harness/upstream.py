@@ -68,6 +68,7 @@ class Upstream:
         self.script = Script()
         self.seen = Seen()
         self.port = 0
+        self.listens_on = "127.0.0.1"
         self._going = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop = asyncio.Event()
@@ -77,7 +78,7 @@ class Upstream:
     @property
     def endpoint(self) -> str:
         """What a registration names."""
-        return f"http://127.0.0.1:{self.port}/v1"
+        return f"http://{self.listens_on}:{self.port}/v1"
 
     def registration(self, worker_id: str = "scripted-1", **more: Any) -> dict[str, Any]:
         """A registration of this worker; its check asks for metadata only, so that counts stay the test's own."""
@@ -135,7 +136,7 @@ class Upstream:
         app.router.add_post("/v1/chat/completions", self._chat)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
         await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
+        site = web.TCPSite(runner, self.listens_on, 0)
         await site.start()
         self.port = runner.addresses[0][1]
         self._started.set()

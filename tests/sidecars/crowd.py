@@ -1,0 +1,104 @@
+"""Clients that stream without end through a fleet's public doors, and what became of each call.
+
+A client keeps to one edge and goes to the other when it cannot connect, as behind a load balancer. What is asked of a call
+afterwards is in `Call`.
+"""
+
+import asyncio
+import itertools
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+import httpx
+
+from tests.harness.sse import stream
+from tests.harness.until import LOOK_EVERY_S
+
+PATH = "/v1/chat/completions"
+
+
+@dataclass
+class Call:
+    """One call. Times are `time.monotonic`."""
+
+    edge: str
+    began_s: float
+    ended_s: float = 0.0
+    request_id: str = ""
+    usage: dict[str, Any] | None = None
+    # Empty where the client saw all of it, with [DONE].
+    failure: str = ""
+
+    def ran_at(self, moment_s: float) -> bool:
+        """Whether it had begun and not ended then."""
+        return self.began_s <= moment_s <= (self.ended_s or moment_s)
+
+
+class Crowd:
+    """`async with Crowd(...) as crowd:` runs until its end; `crowd.calls` has every call, those under way included."""
+
+    def __init__(
+        self, http: httpx.AsyncClient, urls: Sequence[str], key: str, body: dict[str, Any], clients: int
+    ) -> None:
+        self.calls: list[Call] = []
+        self._http = http
+        self._urls = urls
+        self._headers = {"authorization": f"Bearer {key}"}
+        self._body = body | {"stream": True}
+        self._clients = clients
+        self._stopping = False
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> "Crowd":
+        self._tasks = [asyncio.create_task(self._client(index)) for index in range(self._clients)]
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stopping = True
+        await asyncio.gather(*self._tasks)
+
+    async def more(self, count: int, within_s: float = 60.0) -> None:
+        """Wait until so many calls more, begun from now on, have come to their end well."""
+        since_s = time.monotonic()
+        async with asyncio.timeout(within_s):
+            while sum(not call.failure and call.ended_s > 0 for call in self.since(since_s)) < count:
+                await asyncio.sleep(LOOK_EVERY_S)
+
+    def since(self, moment_s: float) -> list[Call]:
+        """Those that began after a moment."""
+        return [call for call in self.calls if call.began_s > moment_s]
+
+    async def _client(self, index: int) -> None:
+        # Not all at once.
+        await asyncio.sleep(index * 0.01)
+        for turn in itertools.count(index):
+            if self._stopping:
+                return
+            if not await self._call(self._urls[index % len(self._urls)]):
+                await self._call(self._urls[(turn + 1) % len(self._urls)])
+
+    async def _call(self, url: str) -> bool:
+        """False where nobody was reached."""
+        call = Call(url, time.monotonic())
+        try:
+            # Marked before it is sent, so that whoever looks sees it.
+            self.calls.append(call)
+            seen = await stream(self._http, f"{url}{PATH}", self._body, self._headers)
+        except (httpx.ConnectError, httpx.ConnectTimeout):
+            self.calls.remove(call)
+            return False
+        except (httpx.HTTPError, AssertionError) as error:
+            call.failure = type(error).__name__
+        else:
+            call.request_id = seen.headers.get("x-request-id", "")
+            call.usage = seen.usage if seen.status == 200 else None
+            if not seen.done:
+                call.failure = f"{seen.status} {seen.payloads[-1:]}"
+        finally:
+            call.ended_s = time.monotonic()
+        return True

@@ -1,0 +1,172 @@
+"""Two of everything under load: whatever one process, one Envoy or one cable does, money is right and only what was on it suffers.
+
+What is promised: no charge lost or doubled; a stream breaks only if it ran on what was killed; half a second after a fault that
+can be seen (a process that is gone), and a few after one that cannot (a cable), new calls do not fail.
+"""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import pytest
+
+from services.common.money import parse_usd
+from tests.harness import hosts
+from tests.harness.charges import charge_nanos
+from tests.harness.until import until
+from tests.harness.upstream import MODEL, Script
+from tests.sidecars.crowd import Call, Crowd
+from tests.sidecars.fleet import PRICE, SERVICES, Fleet
+
+pytestmark = [
+    pytest.mark.fleet,
+    pytest.mark.skipif(not hosts.possible(), reason="network namespaces need root and Linux"),
+]
+CREDIT = "1000"
+CLIENTS = 200
+# Six seconds each.
+TALE = Script(pieces=tuple(f"word{number} " for number in range(15)), prompt_tokens=12, completion_tokens=15, gap_s=0.4)
+BODY = {"model": MODEL, "messages": [{"role": "user", "content": "tell me"}], "max_tokens": 64}
+BLINK_S = 1.0
+PARTITION_S = 10.0
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """Two of everything."""
+    with Fleet(tmp_path_factory.mktemp("fleet")) as fleet:
+        fleet.worker.plays(TALE)
+        yield fleet
+
+
+@dataclass
+class Customer:
+    """Who pays for a test's load."""
+
+    account_id: str
+    key: str
+
+
+@pytest.fixture
+def customer(fleet: Fleet) -> Customer:
+    """An account with a key."""
+    account = fleet.command("accounts", "create", "fleet", "--credit", CREDIT)["account_id"]
+    return Customer(account, fleet.command("keys", "create", "--account", account)["key"])
+
+
+Fault = Callable[[Crowd], Awaitable[None]]
+
+
+def under_load(fleet: Fleet, customer: Customer, fault: Fault) -> list[Call]:
+    """Play a fault under 200 streams; every call that there was."""
+
+    async def play() -> list[Call]:
+        limits = httpx.Limits(max_connections=2 * CLIENTS, max_keepalive_connections=2 * CLIENTS)
+        async with (
+            httpx.AsyncClient(verify=fleet.trust(), timeout=60, limits=limits) as http,
+            Crowd(http, fleet.urls(), customer.key, BODY, CLIENTS) as crowd,
+        ):
+            await crowd.more(CLIENTS)
+            await fault(crowd)
+            await crowd.more(CLIENTS // 2)
+            return crowd.calls
+
+    return fleet.from_outside(play)
+
+
+def adds_up(fleet: Fleet, customer: Customer, calls: list[Call]) -> None:
+    """Each call that was seen whole has one charge, of its own amount; none has two; the ledger agrees with itself."""
+    account = until(lambda: _unheld(fleet, customer), "nothing is held", 120)
+    entries = fleet.command("ledger", "list", "--account", customer.account_id, whose="finance")
+    charges = [entry for entry in entries if entry["kind"] in ("charge", "late_charge")]
+    times = Counter(entry["request_id"] for entry in charges)
+    assert [request for request, count in times.items() if count > 1] == []
+    amounts = {entry["request_id"]: -parse_usd(entry["amount"]) for entry in charges}
+    whole = [call for call in calls if not call.failure]
+    assert [call for call in whole if call.request_id not in amounts] == []
+    assert [call for call in whole if amounts[call.request_id] != charge_nanos(call.usage or {}, *PRICE)] == []
+    assert parse_usd(account["balance"]) == parse_usd(CREDIT) - sum(amounts.values())
+    assert fleet.command("ledger", "verify", whose="finance")["ok"]
+
+
+def _unheld(fleet: Fleet, customer: Customer) -> dict[str, Any] | None:
+    account: dict[str, Any] = fleet.command("accounts", "show", customer.account_id)
+    return account if account["held"] == "0.000000000" else None
+
+
+def failed(calls: list[Call]) -> list[Call]:
+    """Those that were not seen whole."""
+    return [call for call in calls if call.failure]
+
+
+@pytest.mark.parametrize("what", ["service", "envoy"])
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_process_that_is_killed_takes_only_its_own(fleet: Fleet, customer: Customer, name: str, what: str) -> None:
+    struck: list[float] = []
+    instance = fleet[name]
+
+    async def kill(crowd: Crowd) -> None:
+        struck.append(time.monotonic())
+        (instance.kill if what == "service" else instance.envoy.kill)()
+        # On what is left.
+        await crowd.more(CLIENTS)
+        await asyncio.to_thread(instance.start if what == "service" else instance.envoy.start)
+
+    calls = under_load(fleet, customer, kill)
+    fleet.until_ready(name)
+    broken = failed(calls)
+    mine = [call for call in calls if call.ran_at(struck[0])]
+    if instance.service == "billing":
+        assert [call for call in broken if call in mine] == [], "who streams does without billing until the end"
+    elif instance.service == "edge":
+        assert {call.edge for call in broken} <= {f"https://{instance.host.address}:8443"}
+    else:
+        assert len([call for call in broken if call in mine]) < len(mine), "the other router's streams go on"
+    assert [call for call in broken if call.began_s > struck[0] + BLINK_S] == []
+    adds_up(fleet, customer, calls)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("edge-1", "router-1"),
+        ("edge-1", "billing-1"),
+        ("billing-1", "store"),
+        ("router-1", "store"),
+        ("router-1", "worker"),
+    ],
+)
+def test_a_cable_that_is_cut_for_ten_seconds_costs_nobody_money(
+    fleet: Fleet, customer: Customer, one: str, other: str
+) -> None:
+    async def part(crowd: Crowd) -> None:
+        fleet.hosts[one].part_from(fleet.hosts[other])
+        try:
+            await asyncio.sleep(PARTITION_S)
+        finally:
+            fleet.hosts[one].meet(fleet.hosts[other])
+        await crowd.more(CLIENTS // 2, 90)
+
+    calls = under_load(fleet, customer, part)
+    assert len(failed(calls)) < len(calls) // 2
+    adds_up(fleet, customer, calls)
+
+
+def test_a_rolling_restart_of_everything_cuts_no_stream(fleet: Fleet, customer: Customer) -> None:
+    async def roll(crowd: Crowd) -> None:
+        for name in SERVICES:
+            instance = fleet[name]
+            assert await asyncio.to_thread(instance.stop) == 0, instance.tail()
+            await asyncio.to_thread(instance.envoy.stop)
+            await asyncio.to_thread(instance.envoy.start)
+            await asyncio.to_thread(instance.start)
+            await asyncio.to_thread(fleet.until_ready, name)
+            await crowd.more(20)
+
+    calls = under_load(fleet, customer, roll)
+    assert failed(calls) == []
+    adds_up(fleet, customer, calls)
