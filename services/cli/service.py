@@ -10,6 +10,7 @@ from services.cli.failure import CommandError
 from services.cli.invocation import Invocation
 from services.cli.lifeline import drain_without_parent
 from services.common import handover
+from services.common.listen import unix_path
 from services.common.settings import Settings
 
 Name = Literal["edge", "router", "billing"]
@@ -33,6 +34,11 @@ def run(invocation: Invocation, name: Name, parent: int, take_over: bool) -> int
         presence.hold(settings.data_dir, name)
         before = ends_before(settings, name)
         drain_without_parent(parent, (lambda: _wait(settings, before)) if before else None)
+    if take_over and unix_path(getattr(settings, name).listen) is not None:
+        # Whoever listens at a Unix socket takes its name with it when it ends, its successor's too.
+        raise CommandError(
+            f"{name}.listen is a Unix socket, where a service cannot be succeeded; stop the old one first"
+        )
     offered = handover.is_offered(handover.place(settings.data_dir, name, getattr(settings, name).listen))
     if not (take_over and offered) and (taken := ports.obstacles(settings, [name])):
         # Asked for in so many words: two by mistake would otherwise be one that silently replaced the other.

@@ -104,6 +104,10 @@ class Mesh(Product):
         for envoy in self.envoys.values():
             envoy.stop()
 
+    def address(self, name: str) -> str:
+        """See Product: billing is at a Unix socket, the others on loopback, so that a sidecar is tried before either."""
+        return f"unix:{self.folder / 'billing.sock'}" if name == "billing" else super().address(name)
+
     def environment_of(self, name: str) -> Mapping[str, str]:
         """See Product."""
         return self._environments[name]
