@@ -6,7 +6,7 @@ import socket
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from services.common.listen import split
+from services.common.listen import split, unix_path, why_no_socket
 from services.common.settings import Settings
 
 _WILDCARDS = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - compared, not bound
@@ -29,7 +29,7 @@ class Place:
 
 
 def places(settings: Settings) -> list[Place]:
-    """Every address at which the three services of these settings listen."""
+    """Every port at which the three services of these settings listen."""
     found = [
         Place("edge", "edge.listen", settings.edge.listen),
         *(
@@ -41,11 +41,13 @@ def places(settings: Settings) -> list[Place]:
         Place("billing", "billing.listen", settings.billing.listen),
         Place("billing", "billing.metrics_listen", settings.billing.metrics_listen),
     ]
-    return [place for place in found if place.address]
+    return [place for place in found if place.address and unix_path(place.address) is None]
 
 
 def obstacles(settings: Settings, services: Sequence[str]) -> list[str]:
     """What stands in the way of these services' listening, a sentence each with what to do; empty if nothing does."""
+    if taken := list(_sockets(settings, services)):
+        return taken
     all_places = places(settings)
     own = [place for place in all_places if place.service in services]
     # With one address for two settings, the second would find the first in its way: that is said before anything starts.
@@ -76,12 +78,22 @@ def following(address: str, setting: str, index: int) -> str:
 
 def loopback(address: str, setting: str) -> str:
     """Where a process of this machine reaches a listening address: wildcards become loopback."""
+    if unix_path(address) is not None:
+        return address
     host, port = split(address, setting)
     if host in ("", "0.0.0.0"):  # noqa: S104 - compared, not bound
         host = "127.0.0.1"
     elif host == "::":
         host = "::1"
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _sockets(settings: Settings, services: Sequence[str]) -> Iterator[str]:
+    """What stands in the way at Unix sockets, which are for gRPC."""
+    for service, address in (("router", settings.router.listen), ("billing", settings.billing.listen)):
+        path = unix_path(address)
+        if service in services and path is not None and (why := why_no_socket(path)):
+            yield f"{address} ({service}.listen) cannot be listened on: {why}"
 
 
 def _same(own: Sequence[Place], all_places: Sequence[Place]) -> Iterator[str]:

@@ -11,6 +11,7 @@ from services.cli.invocation import Invocation
 from services.cli.lifeline import drain_without_parent
 from services.cli.supervisor import EXIT_MARGIN_S
 from services.common import handover
+from services.common.listen import unix_path
 from services.common.settings import Settings
 
 Name = Literal["edge", "router", "billing"]
@@ -33,6 +34,11 @@ Sockets = Annotated[str, typer.Option("--sockets", hidden=True)]
 def run(invocation: Invocation, settings: Settings, name: Name, parent: int, take_over: bool) -> int:
     """Run a service until it is asked to stop; answers its exit code."""
     _tie(settings, name, parent)
+    if take_over and unix_path(getattr(settings, name).listen) is not None:
+        # Whoever listens at a Unix socket takes its name with it when it ends, its successor's too.
+        raise CommandError(
+            f"{name}.listen is a Unix socket, where a service cannot be succeeded; stop the old one first"
+        )
     offered = handover.is_offered(handover.place(settings.data_dir, name, getattr(settings, name).listen))
     if not (take_over and offered) and (taken := ports.obstacles(settings, [name])):
         # Asked for in so many words: two by mistake would otherwise be one that silently replaced the other.

@@ -19,7 +19,7 @@ import typer
 from services.cli.failure import CommandError
 from services.cli.invocation import Invocation
 from services.common import certificates
-from services.common.listen import split
+from services.common.listen import split, unix_path
 from services.common.settings import Settings
 
 # In a checkout beside the code, else where the package's data went.
@@ -28,7 +28,6 @@ FOLDERS = (
     Path(sys.prefix) / "share" / "speedinfer" / "envoy",
 )
 CONFIGURATION = "envoy.yaml"
-_UNIX = "unix:"
 
 
 class Sidecar(StrEnum):
@@ -175,14 +174,14 @@ def _listed(text: str) -> list[str]:
 
 
 def _is_local(address: str, setting: str) -> bool:
-    if address.startswith(_UNIX):
+    if unix_path(address) is not None:
         return True
     host, _ = split(address, setting)
     return host == "localhost" or (_is_ip(host) and ip_address(host).is_loopback)
 
 
 def _is_literal(address: str) -> bool:
-    return address.startswith(_UNIX) or _is_ip(split(address, "the address")[0])
+    return unix_path(address) is not None or _is_ip(split(address, "the address")[0])
 
 
 def _is_ip(host: str) -> bool:
@@ -195,8 +194,8 @@ def _is_ip(host: str) -> bool:
 
 def _socket(address: str) -> str:
     """An address as Envoy writes it."""
-    if address.startswith(_UNIX):
-        return _json({"pipe": {"path": address.removeprefix(_UNIX), "mode": 0o600}})
+    if (path := unix_path(address)) is not None:
+        return _json({"pipe": {"path": str(path), "mode": 0o600}})
     host, port = split(address, "the address")
     return _json({"socket_address": {"address": "127.0.0.1" if host == "localhost" else host, "port_value": port}})
 

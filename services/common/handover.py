@@ -21,7 +21,7 @@ from typing import Protocol
 import structlog
 
 from services.common.errors import ConfigurationError
-from services.common.listen import split
+from services.common.listen import split, unix_path
 
 _log = structlog.get_logger(__name__)
 # A successor that has not said what it wants, or an old one that does not answer, is not waited for.
@@ -44,7 +44,9 @@ Listeners = Mapping[str, Sequence[int]]
 
 def place(data_dir: Path, service: str, address: str) -> Path:
     """Where a service with this address offers its place. Several edges of one data folder differ in their ports."""
-    return data_dir / f"{service}-{split(address, f'{service}.listen')[1]}.handover"
+    own = unix_path(address)
+    where = own.name if own is not None else split(address, f"{service}.listen")[1]
+    return data_dir / f"{service}-{where}.handover"
 
 
 def is_offered(path: Path) -> bool:

@@ -18,6 +18,7 @@ from grpc_reflection.v1alpha import reflection
 
 from services.common import admin_token
 from services.common.errors import ServiceError, Unauthenticated
+from services.common.listen import unix_path, why_no_socket
 
 _log = structlog.get_logger(__name__)
 
@@ -87,7 +88,9 @@ class Server:
     async def start(self, listen: str, *, beside: bool = False) -> int:
         """Listen; answers the port. OSError if the address cannot be had; it cannot while another has it, unless we are to
         listen `beside` that one."""
-        if self._can_share_port and not beside and (why := _why_not(listen)):
+        # gRPC would take a Unix socket from whoever listens there.
+        alone = self._can_share_port or unix_path(listen) is not None
+        if alone and not beside and (why := _why_not(listen)):
             raise OSError(f"cannot listen on {listen}: {why}")
         reflection.enable_server_reflection([*self._names, health.SERVICE_NAME, reflection.SERVICE_NAME], self.grpc)
         try:
@@ -112,6 +115,8 @@ class Server:
 
 def _why_not(listen: str) -> str:
     """The operating system's reason, which gRPC does not pass on; empty if there is none."""
+    if (path := unix_path(listen)) is not None:
+        return why_no_socket(path)
     host, _, port = listen.rpartition(":")
     host = host.strip("[]") or "0.0.0.0"  # noqa: S104 - only to learn the reason
     try:

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from services.cli.sidecar import FOLDERS
 from tests.harness import command_line
 from tests.harness.until import until
 
@@ -24,8 +25,9 @@ _libc = ctypes.CDLL(None)
 class Envoy:
     """`with Envoy(folder, "edge", environment) as envoy:` gives one that is ready. `environment` holds the settings."""
 
-    def __init__(self, folder: Path, whose: str, environment: Mapping[str, str]) -> None:
+    def __init__(self, folder: Path, whose: str, environment: Mapping[str, str], templates: Path = FOLDERS[0]) -> None:
         self.folder = folder
+        self._templates = templates
         self._whose = whose
         self._environment = environment
         self._admin = environment["SPEEDINFER_SIDECAR__ADMIN_LISTEN"]
@@ -59,9 +61,8 @@ class Envoy:
 
     def write(self) -> None:
         """Have the command write the configuration."""
-        code, _, errors = command_line.run(
-            ["sidecar", self._whose, "--output", str(self.folder)], None, dict(self._environment)
-        )
+        arguments = ["sidecar", self._whose, "--output", str(self.folder), "--templates", str(self._templates)]
+        code, _, errors = command_line.run(arguments, None, dict(self._environment))
         assert code == 0, errors
 
     def start(self) -> None:

@@ -157,10 +157,13 @@ def everything(own: socket.socket) -> bytes:
 
 
 def test_a_client_that_is_slow_with_its_head_is_answered_408(front: Front) -> None:
+    cut = front.envoy.statistic("http.public.downstream_rq_header_timeout")
     with connect(front, "http/1.1") as own:
         own.sendall(b"GET /v1/models HTTP/1.1\r\nhost: x\r\nx-slow")
         head, _, body = everything(own).partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 408 ")
+    # By the bound on heads, and not by that on whole requests, which is longer.
+    assert front.envoy.statistic("http.public.downstream_rq_header_timeout") == cut + 1
     assert problem(body)["code"] == "request_timeout"
 
 

@@ -88,6 +88,30 @@ async def test_a_stream_goes_on_over_a_rotation_and_what_is_new_uses_the_new(mes
     assert link_events(mesh) == links
 
 
+def told_to_leave(mesh: Mesh) -> int:
+    """How many connections to the router were told, by the router's sidecar, that nothing new may come over them."""
+    return mesh.envoys["edge"].statistic("cluster.router-1.upstream_cx_close_notify")
+
+
+async def test_a_stream_outlives_the_age_of_its_connection(mesh: Mesh, served_by: Upstream) -> None:
+    served_by.plays(Script(pauses_after=1))
+    headers = {"authorization": f"Bearer {mesh.key(mesh.account('10'))}"}
+    await until_async(lambda: link_events(mesh), "the edge has its link to the router")
+    trusted = ssl.create_default_context(cafile=str(mesh.authority))
+    async with (
+        httpx.AsyncClient(verify=trusted, timeout=60, trust_env=False) as client,
+        client.stream("POST", f"{mesh.public_url}/v1/chat/completions", json=BODY, headers=headers) as response,
+    ):
+        coming = events(response)
+        await anext(coming)
+        links = link_events(mesh)
+        # The first that came to its age is the oldest, on which the relay is.
+        await until_async(lambda: told_to_leave(mesh), "the relay's connection has come to its age")
+        served_by.go()
+        assert [payload async for payload in coming][-1] == "[DONE]"
+    assert link_events(mesh) == links
+
+
 class Listener:
     """A router's place that notes what certificate each caller shows, and lets it go."""
 

@@ -230,3 +230,11 @@ def test_a_registration_that_is_no_json_is_refused_before_any_call(tmp_path: Pat
     missing = run(tmp_path, "workers", "register", str(tmp_path / "none.json"))
     assert missing.exit_code == 1
     assert "cannot be read" in missing.stderr
+
+
+@pytest.mark.parametrize("name", ["router", "billing"])
+def test_at_a_unix_socket_nobody_is_succeeded(name: str, tmp_path: Path) -> None:
+    settings = {f"SPEEDINFER_{name.upper()}__LISTEN": f"unix:{tmp_path}/x.sock", "SPEEDINFER_DATA_DIR": str(tmp_path)}
+    shown = CliRunner().invoke(app, [name, "--take-over"], env=NOBODY | settings)
+    assert shown.exit_code == 1
+    assert f"{name}.listen is a Unix socket, where a service cannot be succeeded" in shown.stderr

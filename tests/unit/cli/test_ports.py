@@ -3,6 +3,7 @@
 import re
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -71,3 +72,25 @@ def test_a_single_service_looks_at_its_own_ports_only(taken: int) -> None:
 def test_a_host_that_is_not_this_machine_s_is_called_that() -> None:
     [said] = ports.obstacles(settings("192.0.2.1:8080", "127.0.0.1:0"), ["edge"])
     assert "192.0.2.1:8080 (edge.listen) cannot be listened on" in said
+
+
+def test_a_unix_socket_is_taken_from_nobody_who_lives(tmp_path: Path) -> None:
+    path = tmp_path / "router.sock"
+    ours = settings("127.0.0.1:0", "127.0.0.1:0", f"unix:{path}")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        assert ports.obstacles(ours, ["router"]) == [
+            f"unix:{path} (router.listen) cannot be listened on: another process listens there"
+        ]
+        assert ports.obstacles(ours, ["billing"]) == []
+    # What a dead one left is in nobody's way.
+    assert path.exists()
+    assert ports.obstacles(ours, ALL) == []
+
+
+@pytest.mark.parametrize(("address", "why"), [("unix:run.sock", "must be absolute"), ("unix:/no/where/x", "no folder")])
+def test_a_unix_socket_that_cannot_be_is_refused(address: str, why: str) -> None:
+    [said] = ports.obstacles(settings("127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0", address), ["billing"])
+    assert said.startswith(f"{address} (billing.listen) cannot be listened on:")
+    assert why in said

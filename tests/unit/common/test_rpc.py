@@ -1,5 +1,6 @@
 """The gRPC set-up: the gate in front of admin services, errors with one reason, health that follows the drain."""
 
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -127,3 +128,18 @@ async def test_both_ends_agree_on_pings() -> None:
         assert name.encode() in known, f"gRPC knows no option {name!r}"
     server, client = dict(rpc.SERVER_OPTIONS), dict(rpc.CHANNEL_OPTIONS)
     assert server["grpc.http2.min_ping_interval_without_data_ms"] < client["grpc.keepalive_time_ms"]
+
+
+async def test_a_server_at_a_unix_socket_replaces_a_dead_one_and_no_living_one(tmp_path: Path) -> None:
+    path = tmp_path / "service.sock"
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(path))
+    first, second = rpc.Server(), rpc.Server()
+    await first.start(f"unix:{path}")
+    with pytest.raises(OSError, match="another process listens there"):
+        await second.start(f"unix:{path}")
+    async with rpc.channel(f"unix:{path}") as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+        assert (await stub.Check(health_pb2.HealthCheckRequest(), timeout=5)).status == 1
+    await first.drain(0)
+    await second.drain(0)
