@@ -98,6 +98,7 @@ class Billing:
                 max_queue=limits.max_queue,
                 max_batch=limits.max_batch,
             )
+            self.metrics.sweeps.set_function(lambda: self.engine.sweeps)
             # It asks the database, which may be far away.
             await asyncio.to_thread(self.engine.start)
             self._writing = True
