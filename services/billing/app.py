@@ -1,11 +1,8 @@
 """The service as one object: built from settings, started, drained. `main.py` and tests use it."""
 
 import asyncio
-from threading import Thread
-from wsgiref.simple_server import WSGIServer
 
 import structlog
-from prometheus_client import start_http_server
 from speedinfer.billing.v1 import (
     access_pb2,
     access_pb2_grpc,
@@ -40,9 +37,10 @@ from services.billing.rules import Rules
 from services.billing.seal_servicer import SealServicer
 from services.billing.sealing import Sealing
 from services.billing.store.open import foresee, open_store
-from services.common import admin_token, listen, rpc
+from services.common import admin_token, rpc
 from services.common.errors import ConfigurationError
 from services.common.handover import Listeners, Predecessor
+from services.common.metrics_listener import MetricsListener
 from services.common.settings import Settings
 from services.common.tasks import TaskSet
 
@@ -100,6 +98,7 @@ class Billing:
                 max_queue=limits.max_queue,
                 max_batch=limits.max_batch,
             )
+            self.metrics.sweeps.set_function(lambda: self.engine.sweeps)
             # It asks the database, which may be far away.
             await asyncio.to_thread(self.engine.start)
             self._writing = True
@@ -120,12 +119,12 @@ class Billing:
             settings.billing.seal_interval_s,
         )
         self._server = rpc.Server([rpc.AdminGate(token, _GATED), rpc.ErrorStatuses()])
-        self._metrics_server: tuple[WSGIServer, Thread] | None = None
+        self._metrics_listener: MetricsListener | None = None
         try:
             self._add_services()
             try:
                 self._serve_metrics()
-            except (ConfigurationError, OSError) as error:
+            except ConfigurationError as error:
                 if predecessor is None:
                     raise
                 _log.error("metrics_not_served", address=settings.billing.metrics_listen, error=str(error))
@@ -142,8 +141,7 @@ class Billing:
 
     def _serve_metrics(self) -> None:
         if address := self._settings.billing.metrics_listen:
-            host, port = listen.split(address, "billing.metrics_listen")
-            self._metrics_server = start_http_server(port, host, self.metrics.registry)
+            self._metrics_listener = MetricsListener(address, "billing.metrics_listen", self.metrics.registry)
 
     async def drain(self) -> None:
         """Take nothing new, finish what runs, write what waits, close."""
@@ -182,12 +180,9 @@ class Billing:
             await asyncio.to_thread(self._store.close)
 
     async def _close_metrics(self) -> None:
-        if self._metrics_server is not None:
-            server, thread = self._metrics_server
-            self._metrics_server = None
-            await asyncio.to_thread(server.shutdown)
-            server.server_close()
-            await asyncio.to_thread(thread.join)
+        if self._metrics_listener is not None:
+            listener, self._metrics_listener = self._metrics_listener, None
+            await asyncio.to_thread(listener.close)
 
     async def sweep(self) -> int:
         """Let what is over lapse now; answers how many did."""

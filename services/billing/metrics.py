@@ -31,6 +31,11 @@ class Metrics:
             registry=self.registry,
         )
         self.open_holds = Gauge("speedinfer_billing_open_holds", "Open holds", registry=self.registry)
+        self.sweeps = Gauge(
+            "speedinfer_billing_sweeps",
+            "1 where this process lets holds lapse and makes the seals; of several on one database it is one",
+            registry=self.registry,
+        )
         self.queue_depth = Gauge("speedinfer_billing_queue_items", "Items that wait", registry=self.registry)
         self.refused_full = Counter(
             "speedinfer_billing_queue_full", "Items refused because the queue was full", registry=self.registry

@@ -60,7 +60,10 @@ class Sealing:
         """Seal what is not yet sealed; answers the seals that were made, none where nothing has changed. What is booked
         meanwhile is for the next time, or there would be no end of it. Unavailable where another process does it."""
         if not self._engine.sweeps:
-            raise Unavailable("another billing process on this database seals; ask that one")
+            raise Unavailable(
+                "another billing process on this database makes the seals: ask the one whose metric "
+                "speedinfer_billing_sweeps is 1, by naming its address as edge.billing_target"
+            )
         made: list[Seal] = []
         async with self._one_at_a_time:
             while len(made) < AT_MOST:

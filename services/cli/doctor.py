@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from speedinfer.billing.v1 import account_pb2, account_pb2_grpc
 from speedinfer.router.v1 import registry_pb2, registry_pb2_grpc
 
+from services.billing.store import open as stores
 from services.cli import connection, output, ports, readiness, shape
 from services.cli.failure import CommandError
 from services.cli.invocation import Invocation
@@ -108,9 +109,7 @@ def _token(settings: Settings) -> Finding:
 def _database(settings: Settings) -> Finding:
     url = settings.database_url
     if not url.startswith("sqlite:///"):
-        return Finding(
-            "database", True, f"is a {urlsplit(url).scheme} server; billing's health tells whether it answers"
-        )
+        return _server(url)
     path = Path(url.removeprefix("sqlite:///"))
     if not path.exists():
         return Finding("database", False, f"{path} does not exist", "billing makes it when it starts")
@@ -127,6 +126,18 @@ def _database(settings: Settings) -> Finding:
     if answer != "ok":
         return Finding("database", False, f"{path} is damaged: {answer}", "stop billing and restore it from a backup")
     return Finding("database", True, f"{path} is whole ({journal})")
+
+
+def _server(url: str) -> Finding:
+    """A database elsewhere: logged in to and looked at as billing does when it starts, and nothing changed."""
+    try:
+        stores.foresee(url)
+    except ConfigurationError as error:
+        remedy = "put billing.database or the server right; see docs/guides/postgresql.md"
+        return Finding("database", False, str(error).removeprefix("billing.database: "), remedy)
+    return Finding(
+        "database", True, f"the {urlsplit(url).scheme} server lets billing in and keeps what it acknowledges"
+    )
 
 
 def _accepts_token(settings: Settings) -> Finding:

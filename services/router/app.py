@@ -103,7 +103,7 @@ class Router:
         """As a successor, for which there is no way back any more: without metrics where they cannot be had."""
         try:
             self.metrics.serve(address)
-        except (ConfigurationError, OSError) as error:
+        except ConfigurationError as error:
             _log.error("metrics_not_served", address=address, error=str(error))
 
     def listeners(self) -> Listeners:

@@ -2,13 +2,9 @@
 
 Labels are few words of our own, and the ids of workers, which operators give: no model, key or address becomes one."""
 
-import threading
-from wsgiref.simple_server import WSGIServer
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
-
-from services.common import listen
-from services.common.errors import ConfigurationError
+from services.common.metrics_listener import MetricsListener
 
 FRAME_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 
@@ -73,7 +69,7 @@ class Metrics:
             registry=self.registry,
         )
         self.tasks = Gauge("speedinfer_router_tasks", "Tasks of the event loop.", registry=self.registry)
-        self._server: tuple[WSGIServer, threading.Thread] | None = None
+        self._listener: MetricsListener | None = None
 
     def ended(self, outcome: str) -> None:
         """A request ended so; the outcomes are few."""
@@ -84,17 +80,10 @@ class Metrics:
 
     def serve(self, address: str) -> None:
         """Offer them over HTTP. ConfigurationError if the address cannot be had."""
-        host, port = listen.split(address, "router.metrics_listen")
-        try:
-            self._server = start_http_server(port, host, self.registry)
-        except OSError as error:
-            raise ConfigurationError(f"router.metrics_listen: cannot listen on {address}: {error.strerror}") from error
+        self._listener = MetricsListener(address, "router.metrics_listen", self.registry)
 
     def close(self) -> None:
         """Stop offering them."""
-        if self._server is not None:
-            server, thread = self._server
-            server.shutdown()
-            server.server_close()
-            thread.join()
-            self._server = None
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None

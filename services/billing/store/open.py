@@ -18,7 +18,8 @@ POSTGRESQL = ("postgresql", "postgres")
 
 
 def foresee(url: str) -> None:
-    """See whether the database can be opened once whoever uses it lets it go. ConfigurationError if not; nothing is changed."""
+    """See whether the database can be opened, once whoever uses it lets it go where only one may. ConfigurationError if not;
+    nothing is changed."""
     if _is_postgresql(url):
         _postgresql().foresee(url)
         return

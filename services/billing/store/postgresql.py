@@ -32,7 +32,7 @@ def foresee(url: str) -> None:
         with closing(connect(url)) as connection:
             check(connection, where)
     except psycopg.Error as error:
-        raise ConfigurationError(f"billing.database: the {where} cannot be taken over: {said(error)}") from None
+        raise ConfigurationError(f"billing.database: the {where} cannot be used: {said(error)}") from None
 
 
 class PostgresqlStore:

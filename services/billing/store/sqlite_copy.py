@@ -27,6 +27,8 @@ def backup(database: Path, target: Path) -> None:
     when this returns, and never takes the place of another."""
     if target.exists():
         raise ConfigurationError(f"{target} exists; a backup replaces nothing")
+    with _errors(database, "cannot be copied"):
+        draft.remove_left(target)
     with _errors(database, "cannot be copied"), draft.draft(target) as made:
         with closing(_read_only(database)) as source, closing(sqlite3.connect(made, isolation_level=None)) as copy:
             # In one step, which is one read transaction: steps in between would begin anew with every commit of billing's.

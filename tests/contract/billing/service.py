@@ -294,10 +294,11 @@ class Process:
         self._settings = settings(data_dir, database).model_dump(mode="json") | {"admin_token": TOKEN}
         self._settings["billing"] |= {"database": database, "listen": listen}
 
-    async def start(self) -> Client:
+    async def start(self, *, take_over: bool = False) -> Client:
+        """As a successor of whoever runs there, or as the first."""
         script = (
             "import json, sys; from services.billing.main import main; from services.common.settings import Settings; "
-            "sys.exit(main(Settings.model_validate(json.load(sys.stdin))))"
+            f"sys.exit(main(Settings.model_validate(json.load(sys.stdin)), take_over={take_over}))"
         )
         self.process = await asyncio.create_subprocess_exec(
             sys.executable, "-c", script, stdin=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE

@@ -2,6 +2,9 @@
 
 import asyncio
 import resource
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
@@ -12,7 +15,7 @@ from speedinfer.billing.v1 import reservation_pb2 as pb
 from services.billing import seal_key
 from services.billing.audit import audit
 from services.billing.reservation import State
-from services.billing.store import migrate, put_aside
+from services.billing.store import draft, migrate, put_aside
 from services.billing.store import open as stores
 from services.billing.store.port import Reader
 from services.billing.store.sqlite import connect
@@ -138,6 +141,33 @@ def test_a_backup_replaces_nothing(database: str, copy: Path) -> None:
     with pytest.raises(ConfigurationError, match="replaces nothing"):
         stores.backup(database, copy)
     assert copy.read_bytes() == before
+
+
+KILLED = """
+import os, pathlib, signal, sys
+from services.billing.store.draft import draft
+with draft(pathlib.Path(sys.argv[1])) as made:
+    made.with_name(made.name + "-journal").touch()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_backup_takes_away_what_killed_ones_left_and_nothing_else(database: str, tmp_path: Path) -> None:
+    stores.open_store(database, now_ms).close()
+    folder = tmp_path / "copies"
+    folder.mkdir()
+    target = folder / "copy.db"
+    assert subprocess.run([sys.executable, "-c", KILLED, target], timeout=60).returncode == -signal.SIGKILL
+    # Of one that was killed while it took them away.
+    (folder / ".copy.db.7.00000007-wal").touch()
+    assert len(list(folder.iterdir())) == 3
+    others = {".copy.db.mine", ".other.db.7.00000007", "copy.db.7.00000007"}
+    for name in others:
+        (folder / name).touch()
+    with draft.draft(target) as running:
+        stores.backup(database, target)
+        assert {path.name for path in folder.iterdir()} == {*others, running.name, "copy.db"}
+    assert {path.name for path in folder.iterdir()} == {*others, "copy.db"}
 
 
 def test_nothing_is_put_under_a_billing_that_runs(database: str, copy: Path) -> None:

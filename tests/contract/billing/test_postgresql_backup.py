@@ -8,6 +8,7 @@ import pytest
 from tests.contract.billing.acknowledged import Acknowledged, load
 from tests.contract.billing.postgresql import Server
 from tests.contract.billing.service import Client, Service
+from tests.contract.billing.test_audit_commands import Command
 
 pytestmark = [
     pytest.mark.processes,
@@ -49,3 +50,16 @@ async def test_a_dump_of_a_working_ledger_is_restored_and_verifies(
         await restored.create_key((await restored.create_account("1")).account.account_id)
         assert (await restored.verify()).ok
         await drill.stop()
+
+
+async def test_copies_of_a_file_are_refused_and_pg_dump_and_pg_restore_named(
+    service: Service, database: str, tmp_path: Path
+) -> None:
+    command = Command(service.client, database, tmp_path)
+    copy = tmp_path / "copy.db"
+    assert "copied with pg_dump" in await command.refused("backup", str(copy), "--unverified")
+    assert not copy.exists()
+    copy.write_text("whatever it is")
+    said = await command.refused("restore", str(copy), "--replace")
+    assert "put back with pg_restore" in said
+    assert "docs/guides/postgresql.md" in said

@@ -27,6 +27,12 @@ async def refusal(client: Client) -> str:
     return str(caught.value.details())
 
 
+def sweeping(two: Two) -> list[float | None]:
+    """What each process's metric says."""
+    registries = [service.billing.metrics.registry for service in two.services]
+    return [registry.get_sample_value("speedinfer_billing_sweeps") for registry in registries]
+
+
 @contextmanager
 def holding(server: Server, lock: str) -> Iterator[Any]:
     """Somebody who has the lock of numbers, as whoever draws them (shared) or as whoever seals."""
@@ -40,7 +46,11 @@ def holding(server: Server, lock: str) -> Iterator[Any]:
 async def test_the_one_that_sweeps_seals_and_its_successor_goes_on(two: Two) -> None:
     one, other = two.clients
     account = await other.open_account("10")
-    assert "another billing process" in await refusal(other)
+    # Told what to do: whom to ask, and how that one is known.
+    said = await refusal(other)
+    assert "another billing process" in said
+    assert "speedinfer_billing_sweeps is 1" in said
+    assert sweeping(two) == [1, 0]
     assert await sealed_ledger.seal(one) == [1]
     await other.credit(account, "1")
     await two.services[0].stop()
@@ -49,6 +59,7 @@ async def test_the_one_that_sweeps_seals_and_its_successor_goes_on(two: Two) -> 
     verdict = await other.verify()
     assert (verdict.ok, verdict.seals) == (True, 2)
     await two.services[0].start()
+    assert sweeping(two) == [0, 1]
     assert "another billing process" in await refusal(two.clients[0])
 
 

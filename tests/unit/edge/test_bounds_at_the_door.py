@@ -174,7 +174,7 @@ async def test_who_takes_nothing_of_any_answer_is_cut(make_stand: Make) -> None:
 
 
 async def test_an_edge_that_leaves_does_not_wait_for_who_takes_a_little_at_a_time(make_stand: Make) -> None:
-    stand = await make_stand(reader_stall_s=5.0, idle_connection_s=0.1)
+    stand = await make_stand(reader_stall_s=1.0, idle_connection_s=0.1)
     reader, writer = await unread(stand)
     leaving = asyncio.ensure_future(stand.edge.linger(asyncio.Event()))
     while not leaving.done():
