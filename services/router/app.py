@@ -72,9 +72,9 @@ class Router:
         shared = shared_store_of(settings)
         store = shared or FileStore(settings.registry_path)
         self.registrar = Registrar(self._roster, store, limits, shared=shared is not None)
-        self._following: Following | None = None
+        self.following: Following | None = None
         if shared is not None:
-            self._following = Following(
+            self.following = Following(
                 self.fleet.router_id,
                 shared,
                 self.registrar,
@@ -103,14 +103,14 @@ class Router:
         told us that we may take its place; it serves until we do."""
         metrics_listen = self._settings.router.metrics_listen
         await self.registrar.restore(self._settings.workers)
-        if self._following is not None:
-            self._following.start()
+        if self.following is not None:
+            self.following.start()
         if metrics_listen and predecessor is None:
             self.metrics.serve(metrics_listen)
         # Whoever finds the router there finds its workers, too; one that does not answer holds it up only so long.
         await self.registrar.all_seen(min(FIRST_LOOK_S, self._settings.router.limits.check_timeout_s))
-        if self._following is not None:
-            await self._following.settled(FIRST_LOOK_S)
+        if self.following is not None:
+            await self.following.settled(FIRST_LOOK_S)
         port = await self._server.start(self._settings.router.listen, beside=predecessor is not None)
         if predecessor is not None:
             await predecessor.dismiss()
@@ -120,7 +120,7 @@ class Router:
         return port
 
     def _running(self, worker: Worker) -> int | None:
-        return worker.in_flight if self._following is None else self._following.running(worker)
+        return worker.in_flight if self.following is None else self.following.running(worker)
 
     def _registry_reachable(self, reachable: bool) -> None:
         """Changes are refused while it is not; requests go on."""
@@ -148,8 +148,8 @@ class Router:
     async def leave(self) -> None:
         """See handover.Service: no new calls from here on; those that run do so to their own deadlines."""
         self.registrar.supersede()
-        if self._following is not None:
-            self._following.leave()
+        if self.following is not None:
+            self.following.leave()
         longest_s = self._settings.edge.limits.request_timeout_s + STOP_S
         self._departure.spawn(self._server.drain(longest_s), "leave")
         # The edges' next links find the successor, or look again at once where they still found us.
@@ -172,15 +172,15 @@ class Router:
     async def drain(self) -> None:
         """Say that no more work is wanted, let running answers end within their bound, and stop."""
         await self._server.set_serving(False)
-        if self._following is not None:
-            self._following.leave()
+        if self.following is not None:
+            self.following.leave()
         self._relay.leave()
         # New requests are still answered, with the word that the router is draining, until the old ones have ended.
         await self.dispatcher.drain(self._settings.router.limits.drain_s)
         self.fleet.close()
         await self._server.drain(STOP_S)
-        if self._following is not None:
-            await self._following.close()
+        if self.following is not None:
+            await self.following.close()
         await self._telling.cancel()
         await self._roster.close()
         await self.registrar.close()

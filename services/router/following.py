@@ -80,6 +80,11 @@ class Following:
             return False
         return True
 
+    @property
+    def routers(self) -> int:
+        """How many routers share, this one among them."""
+        return self._shares.routers
+
     def running(self, worker: Worker) -> int | None:
         """Requests of all routers that run on a worker that drains; None until all know that it does."""
         others = [member for member in self._members if member.router_id != self._router_id]
@@ -109,6 +114,10 @@ class Following:
                 await self._follow()
             except StoreError as error:
                 self._report(False, str(error))
+            except Exception as error:
+                # A mistake of ours, or a row that nobody of us wrote: this router serves on, and tries again.
+                _log.exception("follow_failed", error=type(error).__name__)
+                self._report(False, type(error).__name__)
             await asyncio.sleep(RETRY_S)
 
     async def _follow(self) -> None:

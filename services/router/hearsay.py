@@ -27,7 +27,7 @@ class Hearsay:
 
     def note(self, worker: Worker) -> bool:
         """The worker's state may have changed. True if there is something to tell."""
-        if not worker.seen.is_set() or not worker.version:
+        if worker.last_probe is None or not worker.version:
             return False
         word = _word(worker)
         if self._known.get(worker.worker_id) == (worker.version, word):

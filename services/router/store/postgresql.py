@@ -207,17 +207,17 @@ class PostgresqlStore:
             connection = self._connection
             if connection is None:
                 raise StoreError(f"the {self._place} is not connected")
-            self._asking = self._tasks.spawn(
-                _ask(connection, statement, values | {"channel": self._channel}), "ask-registry"
-            )
+            asking = self._tasks.spawn(_ask(connection, statement, values | {"channel": self._channel}), "ask-registry")
+            self._asking = asking
             try:
                 # Not the driver's own patience: it tries for ten seconds to take back what it asked.
-                done, _ = await asyncio.wait([self._asking], timeout=ANSWER_WITHIN_S)
+                await asyncio.wait([asking], timeout=ANSWER_WITHIN_S)
             except asyncio.CancelledError:
                 # Whoever asked is gone; what was asked goes on, and what came of it is found by looking.
                 self.stirred.set()
                 raise
-            answer = self._asking.result() if done else TimeoutError()
+            # It is cancelled where the other connection was lost meanwhile.
+            answer: _Answer = asking.result() if asking.done() and not asking.cancelled() else TimeoutError()
             if isinstance(answer, Exception):
                 self._forget()
                 self.stirred.set()
@@ -259,7 +259,7 @@ class PostgresqlStore:
             listening.cancel()
 
     def _failed(self, error: BaseException) -> StoreError:
-        why = said(error) if isinstance(error, psycopg.Error) else f"no answer within {ANSWER_WITHIN_S:g} s"
+        why = said(error) if isinstance(error, psycopg.Error) else "it did not answer"
         return StoreError(f"the {self._place} cannot be used: {why}")
 
     def _migrate(self) -> None:
