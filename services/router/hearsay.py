@@ -48,9 +48,10 @@ class Hearsay:
         if verdict.version != worker.version:
             return
         self._known[verdict.worker_id] = (verdict.version, verdict.word)
-        self._to_tell.pop(verdict.worker_id, None)
         if verdict.word == _word(worker):
+            self._to_tell.pop(verdict.worker_id, None)
             return
+        # What we have to tell of it crossed with this word, and is told all the same.
         if verdict.word == WITHOUT_USAGE:
             worker.told_without_usage()
         elif verdict.word in (DOWN, WRONG):

@@ -216,8 +216,11 @@ class PostgresqlStore:
                 # Whoever asked is gone; what was asked goes on, and what came of it is found by looking.
                 self.stirred.set()
                 raise
-            # It is cancelled where the other connection was lost meanwhile.
-            answer: _Answer = asking.result() if asking.done() and not asking.cancelled() else TimeoutError()
+            if asking.cancelled():
+                # The other connection was lost meanwhile.
+                answer: _Answer = ConnectionError()
+            else:
+                answer = asking.result() if asking.done() else TimeoutError()
             if isinstance(answer, Exception):
                 self._forget()
                 self.stirred.set()
@@ -259,7 +262,10 @@ class PostgresqlStore:
             listening.cancel()
 
     def _failed(self, error: BaseException) -> StoreError:
-        why = said(error) if isinstance(error, psycopg.Error) else "it did not answer"
+        if isinstance(error, psycopg.Error):
+            why = said(error)
+        else:
+            why = "it did not answer" if isinstance(error, TimeoutError) else "the connection was lost"
         return StoreError(f"the {self._place} cannot be used: {why}")
 
     def _migrate(self) -> None:

@@ -184,6 +184,7 @@ async def test_a_listener_that_is_lost_is_made_anew(
 ) -> None:
     one, other = two
     shared_database.cut("query LIKE 'LISTEN%'")
+    await soon(lambda: not one.router.following.connected and not other.router.following.connected, "the loss")
     await soon(lambda: one.router.following.connected and other.router.following.connected, "that both are back")
     await one.register(worker.url)
     await other.until(WORKER_STATUS_HEALTHY)
