@@ -80,6 +80,9 @@ class Server:
         self._health = health.aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self.grpc)
         self._names: list[str] = []
+        self._serving = False
+        # Services that cannot do their work just now, though the server takes calls.
+        self._unable: set[str] = set()
 
     def offers(self, *service_names: str) -> None:
         """Name the services that were added, for health and reflection."""
@@ -103,9 +106,19 @@ class Server:
 
     async def set_serving(self, serving: bool) -> None:
         """Tell health checkers whether to send work here."""
-        state = health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
+        self._serving = serving
         for name in ("", *self._names):
-            await self._health.set(name, state)
+            await self._tell_health(name)
+
+    async def set_able(self, service_name: str, able: bool) -> None:
+        """Tell health checkers whether one of the services can do its work; the server as a whole serves on."""
+        (self._unable.discard if able else self._unable.add)(service_name)
+        await self._tell_health(service_name)
+
+    async def _tell_health(self, name: str) -> None:
+        serving = self._serving and name not in self._unable
+        state = health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
+        await self._health.set(name, state)
 
     async def drain(self, grace_s: float) -> None:
         """Say NOT_SERVING, take no new calls, let running ones finish for at most `grace_s`, then stop."""

@@ -134,6 +134,9 @@ class RouterSettings(Section):
     metrics_listen: str = ""
     # Where registrations are kept; empty means `router/registry.json` below data_dir.
     registry: str = ""
+    # `postgresql://user:password@host/database`, which is why it is a secret: the registry of all routers that are given it,
+    # in place of that file.
+    database: SecretStr = SecretStr("")
     # Networks that workers are in, such as `10.0.0.0/8`. None: everywhere but where no worker ever is.
     allowed_networks: Annotated[tuple[Network, ...], Field(min_length=1, max_length=1024)] | None = None
     limits: RouterLimits = RouterLimits()

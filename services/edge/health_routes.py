@@ -9,6 +9,7 @@ from typing import Any
 import grpc
 from aiohttp import web
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from speedinfer.router.v1 import registry_pb2
 
 from services.common import rpc
 from services.edge import worker_json
@@ -18,6 +19,7 @@ from services.edge.coalesce import Shared
 from services.edge.fleet_view import FleetView
 
 _CHECK_TIMEOUT_S = 1.0
+_REGISTRY = registry_pb2.DESCRIPTOR.services_by_name["WorkerRegistryService"].full_name
 
 
 class HealthRoutes:
@@ -53,20 +55,31 @@ class HealthRoutes:
         if self._admission.draining:
             return answer({"status": "draining"}, 503)
         names = list(self._channels)
-        states = await asyncio.gather(*(self._checks.get(name, partial(self._check, name)) for name in names))
+        *states, cut_off = await asyncio.gather(
+            *(self._checks.get(name, partial(self._check, name)) for name in names),
+            self._checks.get(_REGISTRY, self._is_cut_off),
+        )
         failing = [name for name, serving in zip(names, states, strict=True) if not serving]
         if failing:
             return answer({"status": "not_ready", "not_reachable": failing}, 503)
-        return answer({"status": "ok"})
+        # Requests are served all the same, with the workers that the router knows.
+        return answer({"status": "ok", "degraded": ["registry"]} if cut_off else {"status": "ok"})
 
     async def _check(self, name: str) -> bool:
-        return any(await asyncio.gather(*map(_is_serving, self._channels[name]())))
+        states = await asyncio.gather(*map(_state, self._channels[name]()))
+        return health_pb2.HealthCheckResponse.SERVING in states
+
+    async def _is_cut_off(self) -> bool:
+        """Whether some router cannot reach the registry that it shares."""
+        states = await asyncio.gather(*(_state(channel, _REGISTRY) for channel in self._channels["router"]()))
+        return health_pb2.HealthCheckResponse.NOT_SERVING in states
 
 
-async def _is_serving(channel: grpc.aio.Channel) -> bool:
+async def _state(channel: grpc.aio.Channel, service: str = "") -> int | None:
+    """What a service says of itself; None if it does not answer."""
     stub: Any = health_pb2_grpc.HealthStub(channel)
     try:
-        reply = await rpc.answer(stub.Check, health_pb2.HealthCheckRequest(), _CHECK_TIMEOUT_S)
+        reply = await rpc.answer(stub.Check, health_pb2.HealthCheckRequest(service=service), _CHECK_TIMEOUT_S)
     except grpc.aio.AioRpcError:
-        return False
-    return bool(reply.status == health_pb2.HealthCheckResponse.SERVING)
+        return None
+    return int(reply.status)

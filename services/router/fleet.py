@@ -98,7 +98,7 @@ def public(worker: Worker) -> fleet_pb2.Worker:
         status=worker.health.status,
         circuit=worker.circuit(time.monotonic()),
         in_flight=worker.in_flight,
-        max_concurrency=worker.max_concurrency or 0,
+        max_concurrency=worker.places or 0,
         metadata=to_struct(dict(registration.metadata)),
         features=sorted(worker.features),
         counts_tokens=worker.counts_tokens,

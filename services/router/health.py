@@ -53,6 +53,11 @@ class Health:
         return WORKER_STATUS_DRAINING if self.draining else self._status
 
     @property
+    def own_status(self) -> WorkerStatus.ValueType:
+        """What it is under a drain."""
+        return self._status
+
+    @property
     def is_up(self) -> bool:
         """Checked and answering, draining or not."""
         return self._status == WORKER_STATUS_HEALTHY
@@ -93,7 +98,15 @@ class Health:
     def on_usage(self, reported: bool) -> bool:
         """A complete answer came, with or without usage. True if that made the worker misconfigured."""
         self._without_usage = 0 if reported else self._without_usage + 1
-        if self._without_usage < ANSWERS_WITHOUT_USAGE or not self.is_up:
+        return self._without_usage >= ANSWERS_WITHOUT_USAGE and self.on_lost_usage()
+
+    def on_hearsay(self) -> None:
+        """Another router found it down: one bad look of our own is enough."""
+        self._bad = max(self._bad, self._thresholds.to_go_down - 1)
+
+    def on_lost_usage(self) -> bool:
+        """It reports no usage, as our traffic or another router's showed. True if that made it misconfigured."""
+        if not self.is_up:
             return False
         self._status = WORKER_STATUS_MISCONFIGURED
         self._good = 0

@@ -68,6 +68,14 @@ class Metrics:
             buckets=FRAME_BUCKETS,
             registry=self.registry,
         )
+        self.registry_connected = Gauge(
+            "speedinfer_router_registry_connected",
+            "1 while the shared registry can be reached, 0 while this router serves with what it knows.",
+            registry=self.registry,
+        )
+        self.routers = Gauge(
+            "speedinfer_router_routers", "Routers that share the registry, this one among them.", registry=self.registry
+        )
         self.tasks = Gauge("speedinfer_router_tasks", "Tasks of the event loop.", registry=self.registry)
         self._listener: MetricsListener | None = None
 

@@ -174,8 +174,9 @@ class Places:
         return waiting
 
     def _bound(self, model: str) -> int:
-        """How many may wait for a model: no more than its workers could take up in so many rounds."""
-        places = sum(worker.max_concurrency or 0 for worker in self._registry.of_model(model) if worker.is_serving)
+        """How many may wait for a model: no more than its workers could take up in so many rounds, though for a moment a router
+        may have no share of them."""
+        places = sum(worker.places or 0 for worker in self._registry.of_model(model) if worker.is_serving)
         return min(self._limits.max_waiting, self._limits.max_waiting_per_place * places)
 
     def _leave(self, model: str, party: str, waiting: _Waiting) -> None:

@@ -1,94 +1,70 @@
-"""What operators do to workers: register, check, drain, remove, and bring back after a restart. The registry servicer and the
-app use it.
+"""What operators do to workers: register, check, drain, remove, and bring back after a restart; and what other routers did,
+where they share a registry. The registry servicer, the follower and the app use it.
 
-Durable before it is visible: a change is in the store when it is answered. A replaced or removed worker's transport closes
-after its last answer.
+Durable before it is visible: a change is in the store when it is answered, and stands here only then. What other routers stored
+is read and taken up while no change of our own runs, so that what was read never goes back behind one.
 """
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 from speedinfer.router.v1.fleet_pb2 import FEATURE_CHAT, WorkerStatus
 
 from services.common.errors import ConfigurationError, NotFound, TurnedAway, Unavailable
 from services.common.settings import RouterLimits
-from services.common.tasks import TaskSet
 from services.router import registration as registrations
 from services.router import template_allowance
-from services.router.breaker import Breaker
-from services.router.fleet import FleetView
-from services.router.health import Health, Thresholds
-from services.router.networks import EVERYWHERE, Networks
-from services.router.places import Places
-from services.router.probe import Prober
 from services.router.registration import MAX_SHOWN, InvalidRegistration, Registration
 from services.router.registry import Registry
-from services.router.store.port import Record, Store
-from services.router.transport import factory
-from services.router.worker import Load, Worker
+from services.router.roster import Roster
+from services.router.store.port import Picture, Record, Store, StoreError
+from services.router.worker import Worker
 
 _log = structlog.get_logger(__name__)
+_Stored = TypeVar("_Stored")
 
 
 class Registrar:
-    """Changes the registry, keeps it in the store, and keeps the workers looked at."""
+    """Changes the registry, and keeps it in the store."""
 
-    def __init__(
-        self,
-        registry: Registry,
-        store: Store,
-        fleet: FleetView,
-        places: Places,
-        prober: Prober,
-        limits: RouterLimits,
-        networks: Networks = EVERYWHERE,
-    ) -> None:
-        self._registry = registry
+    def __init__(self, roster: Roster, store: Store, limits: RouterLimits, *, shared: bool = False) -> None:
+        """`shared`: other routers change what is stored, too."""
+        self._roster = roster
+        self._registry: Registry = roster.registry
         self._store = store
-        self._fleet = fleet
-        self._places = places
-        self._prober = prober
         self._limits = limits
-        self._networks = networks
-        # Stored registrations that are not valid: kept in the store as they are, and shown nowhere.
-        self._invalid: list[Record] = []
-        self._tasks = TaskSet()
-        # Workers with an open circuit -> the end of its rest.
-        self._resting: dict[Worker, asyncio.TimerHandle] = {}
-        self._closed = False
+        self._shared = shared
+        # Worker id -> the version of what another router put in its place, while that is checked.
+        self._awaited: dict[str, int] = {}
         self._change = asyncio.Lock()
+        self._frozen = False
         self._superseded = False
 
     async def restore(self, configured: list[dict[str, Any]]) -> None:
         """Bring back what was stored, and what the settings register, which replaces what has the same id. Nobody is waited
         for: each worker is looked at in the background. ConfigurationError if a registration in the settings is wrong; one in
         the store that is not valid (any more) stays there and is left out."""
-        now = time.time()
-        records: dict[str, Record] = {}
-        for record in self._store.load():
-            try:
-                records[registrations.read(record.document, self._networks).worker_id] = record
-            except InvalidRegistration as error:
-                self._invalid.append(record)
-                _log.error("stored_registration_invalid", worker_id=_id_of(record)[:128], why=str(error))
-        for number, document in enumerate(configured):
-            try:
-                worker_id = registrations.read(document, self._networks).worker_id
-            except InvalidRegistration as error:
-                raise ConfigurationError(f"workers[{number}]: {error}") from None
-            old = records.get(worker_id)
-            # A worker that an operator drains stays so, for as long as its registration is the same.
-            draining = old.draining if old is not None and dict(old.document) == document else False
-            records[worker_id] = Record(document, old.registered_at_s if old else now, draining)
-        for record in records.values():
-            registration = registrations.read(record.document, self._networks)
-            self._put(self._worker(registration, Load(), record.registered_at_s, record.draining))
-        if configured:
-            await self._save()
+        try:
+            await self._store.open()
+            picture = await self._store.load()
+            records = {record.worker_id: record for record in picture.changed}
+            for number, document in enumerate(configured):
+                try:
+                    worker_id = registrations.read(document, self._roster.networks).worker_id
+                except InvalidRegistration as error:
+                    raise ConfigurationError(f"workers[{number}]: {error}") from None
+                old = records.get(worker_id)
+                # A worker that an operator drains stays so, for as long as its registration is the same.
+                if old is None or dict(old.document) != document:
+                    records[worker_id] = await self._store.put(Record(document, time.time()))
+        except StoreError as error:
+            raise ConfigurationError(f"the registrations cannot be stored: {error}") from None
+        for record, registration in self._valid(list(records.values())).values():
+            self._put_unchecked(record, registration)
 
     async def all_seen(self, within_s: float) -> bool:
         """Wait until every worker was looked at once; False if that takes longer."""
@@ -102,41 +78,31 @@ class Registrar:
 
     async def register(self, document: Mapping[str, Any]) -> Worker:
         """Check a worker and store it. InvalidRegistration if the registration is wrong in itself."""
-        registration = registrations.read(document, self._networks)
+        registration = registrations.read(document, self._roster.networks)
         if len(self._registry) >= self._limits.max_workers and self._registry.get(registration.worker_id) is None:
             raise Unavailable(f"{self._limits.max_workers} workers are registered already; that is the bound")
-        worker = self._worker(registration, Load(), time.time(), draining=False)
+        self._refuse_while_away()
+        worker = self._roster.make(registration, time.time())
         try:
-            finding, last = await self._prober.check(worker)
-        except BaseException:
-            await worker.transport.close()
-            raise
-        worker.health.on_check(finding)
-        worker.last_probe = last
-        try:
+            await self._check(worker)
             async with self._changing():
-                old = self._registry.get(registration.worker_id)
-                worker.load = self._registry.load_of(registration.worker_id)
-                if old is not None:
-                    worker.registered_at_s = old.registered_at_s
-                await self._save(instead=worker)
-                self._put(worker)
+                record = await _stored(self._store.put(Record(registration.document, worker.registered_at_s)))
+                self._put(worker, record)
         except BaseException:
             if self._registry.get(worker.worker_id) is not worker:
                 await worker.transport.close()
             raise
         status = WorkerStatus.Name(worker.health.status)
-        _log.info("worker_registered", worker_id=worker.worker_id, status=status, error=finding.error)
+        _log.info("worker_registered", worker_id=worker.worker_id, status=status, error=worker.health.finding.error)
         return worker
 
     async def check(self, document: Mapping[str, Any]) -> tuple[Worker, tuple[str, ...]]:
         """A worker as it would be after registration, and what was found beyond that; nothing is kept."""
-        worker = self._worker(registrations.read(document, self._networks), Load(), time.time(), draining=False)
+        worker = self._roster.make(registrations.read(document, self._roster.networks), time.time())
         measured: tuple[str, ...] = ()
         try:
-            finding, worker.last_probe = await self._prober.check(worker)
-            worker.health.on_check(finding)
-            if not finding.error and FEATURE_CHAT in worker.transport.features:
+            await self._check(worker)
+            if not worker.health.finding.error and FEATURE_CHAT in worker.transport.features:
                 model = worker.registration.supported_models[0]
                 async with asyncio.timeout(self._limits.check_timeout_s):
                     measured = await template_allowance.measure(worker.transport, model)
@@ -150,7 +116,7 @@ class Registrar:
         """One worker. NotFound if there is none."""
         worker = self._registry.get(worker_id)
         if worker is None:
-            raise NotFound(f"no worker {worker_id[:MAX_SHOWN]!r} is registered", field="worker_id")
+            raise _not_found(worker_id)
         return worker
 
     def all(self) -> list[Worker]:
@@ -161,131 +127,138 @@ class Registrar:
         """Stop new work for a worker."""
         async with self._changing():
             worker = self.get(worker_id)
+            record = await _stored(self._store.drain(worker_id))
+            if record is None:
+                # Another router removed it a moment ago.
+                raise _not_found(worker_id)
+            self._awaited.pop(worker_id, None)
+            worker.version = record.version
             worker.drain()
-            await self._save()
         return worker
 
     async def remove(self, worker_id: str) -> None:
         """Forget a worker; its running requests finish."""
         async with self._changing():
-            if self._registry.get(worker_id) is None and any(_id_of(record) == worker_id for record in self._invalid):
-                await self._save(without=worker_id)
-                return
-            worker = self.get(worker_id)
-            await self._save(without=worker_id)
-            self._registry.remove(worker_id)
-            self._retire(worker)
-            self._fleet.changed(False)
+            if not await _stored(self._store.remove(worker_id)):
+                raise _not_found(worker_id)
+            self._awaited.pop(worker_id, None)
+            self._roster.remove(worker_id)
         _log.info("worker_removed", worker_id=worker_id)
 
+    async def catch_up(self, since: int) -> Picture:
+        """Take up what is stored now, whoever changed it; `since`: the version that was taken up last, -1 to compare all.
+        StoreError."""
+        async with self._change:
+            picture = await self._store.load(since)
+            valid = self._valid(picture.changed)
+            invalid = {record.worker_id for record in picture.changed} - valid.keys()
+            for worker in self.all():
+                if worker.worker_id not in picture.worker_ids or worker.worker_id in invalid:
+                    self._awaited.pop(worker.worker_id, None)
+                    self._roster.remove(worker.worker_id)
+                    _log.info("worker_removed_elsewhere", worker_id=worker.worker_id)
+            for record, registration in valid.values():
+                self._take(record, registration)
+            return picture
+
+    def _take(self, record: Record, registration: Registration) -> None:
+        worker = self._registry.get(record.worker_id)
+        if worker is None:
+            _log.info("worker_registered_elsewhere", worker_id=record.worker_id)
+            self._put_unchecked(record, registration)
+            return
+        is_same = dict(worker.registration.document) == dict(record.document)
+        if is_same and (worker.version, worker.health.draining) == (record.version, record.draining):
+            # Our own change, or one that is known.
+            self._awaited.pop(record.worker_id, None)
+        elif is_same and record.draining:
+            self._awaited.pop(record.worker_id, None)
+            worker.version = record.version
+            worker.drain()
+        elif self._awaited.get(record.worker_id) != record.version:
+            self._awaited[record.worker_id] = record.version
+            self._roster.tasks.spawn(self._replace(record, registration), f"replace-{record.worker_id}")
+
+    async def _replace(self, record: Record, registration: Registration) -> None:
+        """As `register` does it: the old one serves until the new one was checked."""
+        worker = self._roster.make(registration, record.registered_at_s, draining=record.draining)
+        try:
+            await self._check(worker)
+            async with self._change:
+                # Unless it was removed or replaced again meanwhile.
+                if self._awaited.get(record.worker_id) == record.version:
+                    del self._awaited[record.worker_id]
+                    self._put(worker, record)
+        finally:
+            if self._registry.get(worker.worker_id) is not worker:
+                await worker.transport.close()
+
     async def freeze(self) -> None:
-        """Change nothing that is stored until `thaw`; changes that are asked for wait. A successor is reading."""
-        await self._change.acquire()
+        """Change nothing that is stored until `thaw`; changes that are asked for wait. A successor is reading. Where routers
+        share, it reads what we write meanwhile, too."""
+        if not self._shared:
+            await self._change.acquire()
+            self._frozen = True
 
     def thaw(self) -> None:
         """The successor did not come to be."""
-        self._change.release()
+        if self._frozen:
+            self._frozen = False
+            self._change.release()
 
     def supersede(self) -> None:
         """The stored registrations are the successor's from now on; what waited or comes later is turned away."""
         self._superseded = True
-        self._change.release()
+        self.thaw()
+
+    async def close(self) -> None:
+        """Let go of the store."""
+        await self._store.close()
 
     @asynccontextmanager
     async def _changing(self) -> AsyncIterator[None]:
         async with self._change:
             if self._superseded:
                 raise TurnedAway("this router has a successor; ask again")
+            self._refuse_while_away()
             yield
 
-    async def close(self) -> None:
-        """Stop looking at workers and close their connections."""
-        self._closed = True
-        for timer in self._resting.values():
-            timer.cancel()
-        self._resting.clear()
-        await self._tasks.cancel()
-        for worker in self._registry:
-            await worker.transport.close()
+    def _refuse_while_away(self) -> None:
+        if not self._store.is_reachable:
+            raise Unavailable(
+                "the shared registry cannot be reached: no worker can be registered, drained or removed; ask again later"
+            )
 
-    def _worker(self, registration: Registration, load: Load, registered_at_s: float, draining: bool) -> Worker:
-        limits = self._limits
-        return Worker(
-            registration,
-            factory.make(
-                registration.endpoint,
-                registration.config,
-                registration.supported_models,
-                registration.runtime,
-                limits,
-                self._networks,
-            ),
-            Health(
-                Thresholds(limits.probes_to_go_down, limits.probes_to_come_back),
-                draining,
-                checks_read_usage=registration.config.check == "token",
-            ),
-            Breaker(limits.failures_to_open_circuit, limits.circuit_open_s),
-            load,
-            registered_at_s,
-            self._changed,
-        )
+    async def _check(self, worker: Worker) -> None:
+        finding, worker.last_probe = await self._roster.prober.check(worker)
+        worker.health.on_check(finding)
 
-    def _changed(self, worker: Worker, load_only: bool) -> None:
-        self._fleet.changed(load_only)
-        self._places.offer(worker)
-        if not load_only:
-            self._wait_for_rest(worker)
+    def _put(self, worker: Worker, record: Record) -> None:
+        worker.registered_at_s, worker.version = record.registered_at_s, record.version
+        self._awaited.pop(record.worker_id, None)
+        self._roster.put(worker)
 
-    def _wait_for_rest(self, worker: Worker) -> None:
-        """An open circuit closes by time alone: nothing else would tell those who wait or watch."""
-        loop = asyncio.get_running_loop()
-        until = worker.rests_until(loop.time())
-        if until is not None and worker not in self._resting and not self._closed:
-            # A hair later, since the clock of timers may be coarser.
-            self._resting[worker] = loop.call_at(until + 0.001, self._rested, worker)
+    def _put_unchecked(self, record: Record, registration: Registration) -> None:
+        worker = self._roster.make(registration, record.registered_at_s, draining=record.draining)
+        self._put(worker, record)
 
-    def _rested(self, worker: Worker) -> None:
-        del self._resting[worker]
-        self._changed(worker, False)
-
-    def _put(self, worker: Worker) -> None:
-        old = self._registry.put(worker)
-        if old is not None:
-            self._retire(old)
-        self._tasks.spawn(self._prober.watch(worker), f"probe-{worker.worker_id}")
-        self._fleet.changed(False)
-        self._places.offer(worker)
-
-    def _retire(self, worker: Worker) -> None:
-        self._tasks.spawn(_close_when_idle(worker), f"retire-{worker.worker_id}")
-
-    async def _save(self, *, instead: Worker | None = None, without: str = "") -> None:
-        gone = instead.worker_id if instead is not None else without
-        workers = [worker for worker in self._registry if worker.worker_id != gone]
-        if instead is not None:
-            workers.append(instead)
-        records = [
-            Record(worker.registration.document, worker.registered_at_s, worker.health.draining) for worker in workers
-        ]
-        # A registration that is valid replaces one of the same id that was not.
-        replaced = {without, *(worker.worker_id for worker in workers)}
-        invalid = [record for record in self._invalid if _id_of(record) not in replaced]
-        records += invalid
-        try:
-            # It waits for a disk.
-            await asyncio.to_thread(self._store.save, records)
-        except OSError as error:
-            raise Unavailable(f"the registrations cannot be stored: {error.strerror}") from error
-        self._invalid = invalid
+    def _valid(self, records: Sequence[Record]) -> dict[str, tuple[Record, Registration]]:
+        """Those that are valid here, by id. The others stay in the store as they are, and are shown nowhere."""
+        valid: dict[str, tuple[Record, Registration]] = {}
+        for record in records:
+            try:
+                valid[record.worker_id] = record, registrations.read(record.document, self._roster.networks)
+            except InvalidRegistration as error:
+                _log.error("stored_registration_invalid", worker_id=record.worker_id[:128], why=str(error))
+        return valid
 
 
-def _id_of(record: Record) -> str:
-    return str(record.document.get("worker_id"))
+def _not_found(worker_id: str) -> NotFound:
+    return NotFound(f"no worker {worker_id[:MAX_SHOWN]!r} is registered", field="worker_id")
 
 
-async def _close_when_idle(worker: Worker) -> None:
+async def _stored(change: Awaitable[_Stored]) -> _Stored:
     try:
-        await worker.idle.wait()
-    finally:
-        await worker.transport.close()
+        return await change
+    except StoreError as error:
+        raise Unavailable(f"the registrations cannot be stored now; ask again later: {error}") from error

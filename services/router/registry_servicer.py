@@ -1,7 +1,7 @@
 """WorkerRegistryService over gRPC: a thin rim around the registrar. The app adds it behind the admin gate."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from typing import Any
 
@@ -15,12 +15,17 @@ from services.router.registrar import Registrar
 from services.router.registration import InvalidRegistration
 from services.router.worker import Worker
 
+# What runs at other routers changes unheard.
+LOOK_EVERY_S = 0.25
+
 
 class RegistryServicer(registry_pb2_grpc.WorkerRegistryServiceServicer):
     """See proto/speedinfer/router/v1/registry.proto."""
 
-    def __init__(self, registrar: Registrar) -> None:
+    def __init__(self, registrar: Registrar, running: Callable[[Worker], int | None]) -> None:
+        """`running`: the requests that run on a worker that drains; None if that is not known yet."""
         self._registrar = registrar
+        self._running = running
 
     async def RegisterWorker(
         self, request: registry_pb2.RegisterWorkerRequest, context: grpc.aio.ServicerContext
@@ -61,15 +66,16 @@ class RegistryServicer(registry_pb2_grpc.WorkerRegistryServiceServicer):
         worker = await self._registrar.drain(request.worker_id)
         loop = asyncio.get_running_loop()
         end = loop.time() + request.wait_ms / 1000
-        told = -1
-        while worker.in_flight and loop.time() < end:
-            if worker.in_flight != told:
-                told = worker.in_flight
+        told: int | None = -1
+        while (running := self._running(worker)) != 0 and loop.time() < end:
+            if running != told and running is not None:
+                told = running
                 yield registry_pb2.DrainWorkerResponse(in_flight=told)
             with suppress(TimeoutError):
-                async with asyncio.timeout_at(end):
+                async with asyncio.timeout_at(min(end, loop.time() + LOOK_EVERY_S)):
                     await worker.load.changed()
-        yield registry_pb2.DrainWorkerResponse(in_flight=worker.in_flight, drained=worker.in_flight == 0)
+        left = worker.in_flight if running is None else running
+        yield registry_pb2.DrainWorkerResponse(in_flight=left, drained=running == 0)
 
     async def RemoveWorker(
         self, request: registry_pb2.RemoveWorkerRequest, context: grpc.aio.ServicerContext

@@ -83,6 +83,10 @@ class Worker:
         self._breaker = breaker
         self._changed = changed
         self._running = 0
+        # The registry's version that its registration came with, where routers share one; else 0.
+        self.version = 0
+        # How many of its places are this router's, where routers share them.
+        self.room: int | None = None
         # Set when somebody wants the worker to be looked at before its time.
         self.attention = asyncio.Event()
         # Set once it was looked at for the first time.
@@ -107,7 +111,12 @@ class Worker:
 
     @property
     def max_concurrency(self) -> int | None:
-        """The bound on `in_flight`."""
+        """The bound on this router's `in_flight`."""
+        return self.registration.config.max_concurrency if self.room is None else self.room
+
+    @property
+    def places(self) -> int | None:
+        """How many requests it takes at once, whichever router they come by."""
         return self.registration.config.max_concurrency
 
     @property
@@ -185,6 +194,11 @@ class Worker:
     def record_usage(self, reported: bool) -> None:
         """A complete answer came, with or without usage."""
         if self.health.on_usage(reported):
+            self._changed(self, False)
+
+    def told_without_usage(self) -> None:
+        """Another router found that it reports none."""
+        if self.health.on_lost_usage():
             self._changed(self, False)
 
     def miscounted(self) -> None:

@@ -1,19 +1,12 @@
 """The suite runs over every store; a new one is a further parameter of `database`."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from tests.contract.billing.postgresql import Server, running
+from tests.contract.billing.postgresql import Server
 from tests.contract.billing.service import Client, Service
-
-
-@pytest.fixture(scope="session")
-def postgresql() -> Iterator[Server]:
-    """The PostgreSQL server of the run."""
-    with running() as server:
-        yield server
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=[pytest.mark.processes, pytest.mark.real])])

@@ -1,11 +1,14 @@
 """A fresh router and a fresh worker for each test."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.contract.billing.postgresql import Server
+from tests.contract.router import registry_database
 from tests.contract.router.gateway import Gateway, running
+from tests.contract.router.registry_database import RegistryDatabase
 from tests.fakes.worker import FakeWorker
 
 
@@ -25,3 +28,15 @@ async def second() -> AsyncIterator[FakeWorker]:
 async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
     async with running(tmp_path / "data", drain_s=2.0) as started:
         yield started
+
+
+@pytest.fixture(scope="session")
+def made_registry(postgresql: Server) -> Iterator[RegistryDatabase]:
+    with registry_database.made(postgresql) as database:
+        yield database
+
+
+@pytest.fixture
+def shared_database(made_registry: RegistryDatabase) -> RegistryDatabase:
+    made_registry.empty()
+    return made_registry

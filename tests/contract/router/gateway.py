@@ -165,13 +165,19 @@ def item(
 
 @contextlib.asynccontextmanager
 async def running(
-    data_dir: Path, workers: Sequence[dict[str, Any]] = (), networks: Any = None, **limits: Any
+    data_dir: Path, workers: Sequence[dict[str, Any]] = (), networks: Any = None, database: str = "", **limits: Any
 ) -> AsyncIterator[Gateway]:
-    """A router with its own data directory, drained at the end; `networks` are those that are allowed."""
+    """A router with its own data directory, drained at the end; `networks` are those that are allowed, `database` the registry
+    that it shares."""
     settings = Settings(
         data_dir=data_dir,
         admin_token=SecretStr(TOKEN),
-        router=RouterSettings(listen="127.0.0.1:0", allowed_networks=networks, limits=RouterLimits(**limits)),
+        router=RouterSettings(
+            listen="127.0.0.1:0",
+            allowed_networks=networks,
+            database=SecretStr(database),
+            limits=RouterLimits(**limits),
+        ),
         workers=list(workers),
     )
     router = Router(settings, chance=Random(7))
