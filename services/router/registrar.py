@@ -175,7 +175,7 @@ class Registrar:
             await self._save(without=worker_id)
             self._registry.remove(worker_id)
             self._retire(worker)
-            self._fleet.changed(False)
+            self._fleet.changed(worker_id, False)
         _log.info("worker_removed", worker_id=worker_id)
 
     async def freeze(self) -> None:
@@ -232,7 +232,7 @@ class Registrar:
         )
 
     def _changed(self, worker: Worker, load_only: bool) -> None:
-        self._fleet.changed(load_only)
+        self._fleet.changed(worker.worker_id, load_only)
         self._places.offer(worker)
         if not load_only:
             self._wait_for_rest(worker)
@@ -254,7 +254,7 @@ class Registrar:
         if old is not None:
             self._retire(old)
         self._tasks.spawn(self._prober.watch(worker), f"probe-{worker.worker_id}")
-        self._fleet.changed(False)
+        self._fleet.changed(worker.worker_id, False)
         self._places.offer(worker)
 
     def _retire(self, worker: Worker) -> None:
