@@ -2,16 +2,23 @@
 
 from collections import Counter
 from random import Random
+from typing import cast
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from speedinfer.router.v1.fleet_pb2 import FEATURE_CHAT, FEATURE_TOOLS, Feature
 
+from services.router.breaker import Event
 from services.router.pick import Need, NotPicked, Picked, Why, pick
 from services.router.ranks import Ranks
+from services.router.registry import Registry
+from services.router.transport.port import Finding, Transport
+from services.router.worker import Worker
+from tests.harness.router_worker import worker_of
 
 CHAT = [Need(FEATURE_CHAT, "")]
 TOOLS = [Need(FEATURE_CHAT, ""), Need(FEATURE_TOOLS, "tools")]
+MODEL = "acme/model-1"
 FEATURES = (frozenset({FEATURE_CHAT}), frozenset({FEATURE_CHAT, FEATURE_TOOLS}))
 
 
@@ -137,11 +144,22 @@ def test_all_at_their_bound_is_known_without_a_look_at_each() -> None:
     assert sum(worker.looks for worker in workers) - before <= 2
 
 
+class Able:
+    """As much of a transport as picking looks at."""
+
+    features = frozenset({FEATURE_CHAT})
+
+
+def healthy(worker_id: str) -> Worker:
+    worker = worker_of(cast(Transport, Able()), worker_id)
+    worker.health.on_check(Finding())
+    return worker
+
+
 async def test_the_registry_ranks_by_what_runs_on_an_id() -> None:
     registry = Registry()
-    first, second = router_worker.worker("a"), router_worker.worker("b")
+    first, second = healthy("a"), healthy("b")
     for worker in (first, second):
-        worker.health.on_check(Finding())
         registry.put(worker)
     chance = Random(1)
 
@@ -153,8 +171,7 @@ async def test_the_registry_ranks_by_what_runs_on_an_id() -> None:
     slot = first.take(0.0)
     assert picks() == {"b"}
     # It is replaced while something runs on it, and what it gives back then makes its successor free.
-    again = router_worker.worker("a")
-    again.health.on_check(Finding())
+    again = healthy("a")
     again.load = registry.load_of("a")
     registry.put(again)
     assert picks() == {"b"}
