@@ -7,7 +7,6 @@ sort by age, keep database inserts local, and tell when they were made without a
 import os
 import re
 import time
-import uuid
 
 # Version 7, variant 0b10.
 _UUID7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", re.ASCII)
@@ -23,7 +22,8 @@ def uuid7(now_ms: int | None = None, randomness: bytes | None = None) -> str:
     value = (milliseconds & (1 << 48) - 1) << 80 | tail
     value = value & ~(0xF << 76) | 0x7 << 76
     value = value & ~(0x3 << 62) | 0x2 << 62
-    return str(uuid.UUID(int=value))
+    text = f"{value:032x}"
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
 def is_uuid7(text: str) -> bool:

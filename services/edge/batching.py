@@ -86,7 +86,7 @@ class Batching(Generic[Item, Result]):
         if len(self._waiting) >= self._max_waiting:
             raise QueueFull("too many calls wait")
         loop = asyncio.get_running_loop()
-        ticket = _Ticket[Item, Result](item, item.ByteSize(), loop.time() + timeout_s, loop.create_future())
+        ticket: _Ticket[Item, Result] = _Ticket(item, item.ByteSize(), loop.time() + timeout_s, loop.create_future())
         self._waiting[ticket] = None
         if self._sender is None:
             self._sender = loop.create_task(self._run(), name=self._name)

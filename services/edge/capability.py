@@ -15,12 +15,13 @@ def judge(workers: Sequence[Worker], needs: Sequence[Need], model: str) -> Probl
     """None if some worker may take the request now; else why not.
 
     A worker that was never checked lists no features: what it can do is not known and is not held against it."""
+    healthy = WorkerStatus.WORKER_STATUS_HEALTHY
     known = [frozenset(worker.features) for worker in workers if worker.features]
     if known and len(known) == len(workers):
         wanted = frozenset(need.feature for need in needs)
         if not any(wanted <= features for features in known):
             return _unsupported(known, needs, model)
-    if not any(worker.status == WorkerStatus.WORKER_STATUS_HEALTHY for worker in workers):
+    if not any(worker.status == healthy for worker in workers):
         return no_worker(model)
     return None
 

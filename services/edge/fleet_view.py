@@ -81,4 +81,5 @@ class FleetView:
 
 
 def _healthy(workers: Sequence[Worker]) -> int:
-    return sum(worker.status == WorkerStatus.WORKER_STATUS_HEALTHY for worker in workers)
+    healthy = WorkerStatus.WORKER_STATUS_HEALTHY
+    return sum(worker.status == healthy for worker in workers)

@@ -1,6 +1,6 @@
 """A settlement: what is charged, as a value, as a line of the outbox and as billing's message. Pure; edge modules import it."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import orjson
 from speedinfer.billing.v1.reservation_pb2 import Ending, SettleItem
@@ -45,7 +45,7 @@ class Settlement:
 
     def line(self) -> bytes:
         """One line of the outbox."""
-        return orjson.dumps({"settle": asdict(self)}) + b"\n"
+        return orjson.dumps({"settle": self}) + b"\n"
 
 
 def make(

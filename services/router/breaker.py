@@ -76,6 +76,11 @@ class Breaker:
         state = self.state(now)
         return state is Circuit.CLOSED or (state is Circuit.HALF_OPEN and not self._probing)
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether it is closed, and does not ease in: it then neither refuses a request nor minds one."""
+        return self._state is Circuit.CLOSED and self._meant is None
+
     def prefers_others(self, in_flight: int) -> bool:
         """Whether the worker has as many requests as it should have so soon. A preference, not a bound: where there is no
         other worker it gets more."""

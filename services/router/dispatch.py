@@ -18,7 +18,7 @@ from services.router import failure as failures
 from services.router.attempt import GRACE_S, Attempt
 from services.router.counting import Counting
 from services.router.metrics import Metrics
-from services.router.pick import Need, NotPicked, pick
+from services.router.pick import Need, NotPicked
 from services.router.places import Places
 from services.router.reading import Reading
 from services.router.registry import Registry
@@ -151,8 +151,7 @@ class Request:
             self._tried.append(granted.worker_id)
             self._send(granted.take(now))
             return True
-        workers = dispatcher.registry.of_model(self._item.model)
-        picked = pick(workers, self._needs, self._tried, now, dispatcher.chance)
+        picked = dispatcher.registry.pick(self._item.model, self._needs, self._tried, now, dispatcher.chance)
         if isinstance(picked, NotPicked):
             # What the first worker said is more than that there is no second.
             self._failure = self._failure or failures.not_picked(picked, self._item.model)

@@ -26,6 +26,8 @@ class FleetView:
         self.router_id = router_id
         self._version = 1
         self._picture: fleet_pb2.Fleet | None = None
+        # Workers as they were shown last, without those that have changed since.
+        self._shown: dict[str, fleet_pb2.Worker] = {}
         # Counts announcements, so that a watcher knows whether it has seen the last.
         self._announced = 1
         self._announcement = asyncio.Event()
@@ -33,8 +35,9 @@ class FleetView:
         self._later: asyncio.TimerHandle | None = None
         self._closed = False
 
-    def changed(self, load_only: bool) -> None:
-        """Something that the picture shows has changed."""
+    def changed(self, worker_id: str, load_only: bool) -> None:
+        """Something that the picture shows of a worker has changed, or it has come or gone."""
+        self._shown.pop(worker_id, None)
         self._version += 1
         self._picture = None
         if not load_only:
@@ -50,7 +53,7 @@ class FleetView:
                 router_id=self.router_id,
                 version=self._version,
                 models=self._models(),
-                workers=[public(worker) for worker in self._registry],
+                workers=[self._show(worker) for worker in self._registry],
             )
         return self._picture
 
@@ -77,6 +80,12 @@ class FleetView:
         self._announced_at = asyncio.get_running_loop().time()
         announcement, self._announcement = self._announcement, asyncio.Event()
         announcement.set()
+
+    def _show(self, worker: Worker) -> fleet_pb2.Worker:
+        shown = self._shown.get(worker.worker_id)
+        if shown is None:
+            shown = self._shown[worker.worker_id] = public(worker)
+        return shown
 
     def _models(self) -> Iterator[fleet_pb2.Model]:
         for name in self._registry.models():

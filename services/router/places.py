@@ -15,7 +15,7 @@ from services.common.settings import RouterLimits
 from services.router import failure as failures
 from services.router.breaker import Event
 from services.router.fair_queue import FairQueue
-from services.router.pick import Need, Picked, Why, pick
+from services.router.pick import Need, Picked, Why
 from services.router.registry import Registry
 from services.router.transport.port import WorkerFailure
 from services.router.worker import Slot, Worker
@@ -113,7 +113,7 @@ class Places:
 
     async def _hold(self, model: str, needs: Sequence[Need], party: str, patience: Patience) -> Place:
         now = asyncio.get_running_loop().time()
-        picked = pick(self._registry.of_model(model), needs, (), now, self._chance)
+        picked = self._registry.pick(model, needs, (), now, self._chance)
         if isinstance(picked, Picked):
             return _place(picked.worker, now)
         if picked.why is not Why.OVERLOADED:

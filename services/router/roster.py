@@ -80,7 +80,7 @@ class Roster:
         if old is not None:
             self._retire(old)
         self.tasks.spawn(self.prober.watch(worker), f"probe-{worker.worker_id}")
-        self._fleet.changed(False)
+        self._fleet.changed(worker.worker_id, False)
         self._places.offer(worker)
 
     def remove(self, worker_id: str) -> None:
@@ -88,12 +88,13 @@ class Roster:
         worker = self.registry.remove(worker_id)
         if worker is not None:
             self._retire(worker)
-            self._fleet.changed(False)
+            self._fleet.changed(worker.worker_id, False)
 
     def share_anew(self) -> None:
         """How many places are this router's may have changed."""
         for worker in self.registry:
-            before, worker.room = worker.room, self.room(worker)
+            before = worker.room
+            worker.share(self.room(worker))
             if worker.room is not None and before is not None and worker.room > before:
                 self._places.offer(worker)
 
@@ -108,7 +109,7 @@ class Roster:
             await worker.transport.close()
 
     def _changed(self, worker: Worker, load_only: bool) -> None:
-        self._fleet.changed(load_only)
+        self._fleet.changed(worker.worker_id, load_only)
         self._places.offer(worker)
         if not load_only:
             self._wait_for_rest(worker)

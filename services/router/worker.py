@@ -81,7 +81,9 @@ class Worker:
         self.registered_at_s = registered_at_s
         self.last_probe: LastProbe | None = None
         self._breaker = breaker
-        self._changed = changed
+        self._tell = changed
+        # Where it is ranked by its load; see `tell_ranks`.
+        self._rank: Callable[[Worker], None] | None = None
         self._running = 0
         # The registry's version that its registration came with, where routers share one; else 0.
         self.version = 0
@@ -153,6 +155,20 @@ class Worker:
         """It has only just come back, and has enough for now."""
         return self._breaker.prefers_others(self.in_flight)
 
+    @property
+    def is_settled(self) -> bool:
+        """Nothing but its load speaks for or against it, as long as it serves."""
+        return self._breaker.is_settled
+
+    def tell_ranks(self, rank: "Callable[[Worker], None]") -> None:
+        """Call this after every change, before anybody else is told; the registry does, once it has the worker."""
+        self._rank = rank
+
+    def share(self, room: int | None) -> None:
+        """How many of its places are this router's from now on."""
+        self.room = room
+        self._move()
+
     def has_room(self, now: float) -> bool:
         """Whether it may get one more request at once."""
         below = self.max_concurrency is None or self.in_flight < self.max_concurrency
@@ -173,7 +189,7 @@ class Worker:
         self.load.add(1)
         self._running += 1
         self.idle.clear()
-        self._changed(self, True)
+        self._changed(True)
         return slot
 
     def given_back(self) -> None:
@@ -182,30 +198,32 @@ class Worker:
         self._running -= 1
         if self._running == 0:
             self.idle.set()
-        self._changed(self, True)
+        self._changed(True)
 
     def record(self, event: Event, now: float, slot: Slot) -> None:
         """What the request in that place showed of the worker; only Slot calls this."""
-        before = self._breaker.state(now)
+        before, was_settled = self._breaker.state(now), self._breaker.is_settled
         self._breaker.record(event, now, slot)
         if self._breaker.state(now) is not before:
-            self._changed(self, False)
+            self._changed(False)
+        elif self._breaker.is_settled is not was_settled:
+            self._move()
 
     def record_usage(self, reported: bool) -> None:
         """A complete answer came, with or without usage."""
         if self.health.on_usage(reported):
-            self._changed(self, False)
+            self._changed(False)
 
     def told_without_usage(self) -> None:
         """Another router found that it reports none."""
         if self.health.on_lost_usage():
-            self._changed(self, False)
+            self._changed(False)
 
     def miscounted(self) -> None:
         """It is asked no longer, until it is registered anew: holds by its counts would not cover what they are for."""
         if not self._miscounts:
             self._miscounts = True
-            self._changed(self, False)
+            self._changed(False)
 
     def looked_at(self, probe: LastProbe, *, status_changed: bool) -> None:
         """A probe or check ended and was noted in `health`."""
@@ -213,9 +231,17 @@ class Worker:
         if status_changed and self.health.is_up and self.seen.is_set():
             self._breaker.ease_in()
         self.seen.set()
-        self._changed(self, not status_changed)
+        self._changed(not status_changed)
 
     def drain(self) -> None:
         """Take nothing new."""
         self.health.draining = True
-        self._changed(self, False)
+        self._changed(False)
+
+    def _changed(self, load_only: bool) -> None:
+        self._move()
+        self._tell(self, load_only)
+
+    def _move(self) -> None:
+        if self._rank is not None:
+            self._rank(self)

@@ -7,10 +7,10 @@ from services.router.transport.port import Transport
 from services.router.worker import Load, Worker
 
 
-def worker_of(transport: Transport) -> Worker:
+def worker_of(transport: Transport, worker_id: str = "w") -> Worker:
     """A registered worker that speaks by `transport`."""
     document = {
-        "worker_id": "w",
+        "worker_id": worker_id,
         "worker_type": "test",
         "runtime": "triton",
         "runtime_endpoint": "http://127.0.0.1:8000",
