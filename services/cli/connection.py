@@ -80,6 +80,11 @@ class Connection:
             return f"{self.service} at {self.target} did not answer in time; try again, or run `speedinfer doctor`"
         if code is grpc.StatusCode.UNAUTHENTICATED:
             return f"{self.service} at {self.target} refuses the admin token ({self._whence})"
+        if code is grpc.StatusCode.PERMISSION_DENIED and not _is_ours(failed):
+            return (
+                f"the sidecar of {self._the_service} does not let this identity make this call; see the table in"
+                " docs/decisions/0015-sidecars.md, and use the operator's sidecar, or finance's for reports"
+            )
         return failed.details() or f"{self.service} at {self.target} failed: {code.name}"
 
 

@@ -246,3 +246,10 @@ def test_a_caller_looks_at_whom_it_calls(mesh: Mesh, tmp_path: Path) -> None:
             with grpc.insecure_channel(target, [("grpc.enable_http_proxy", 0)]) as channel:
                 assert call(channel, HEALTH, "")[0] is expected
         assert envoy.statistic("cluster.router-1.ssl.fail_verify_san") > 0
+
+
+def test_the_command_says_whose_sidecar_it_needs(mesh: Mesh) -> None:
+    # It goes through the operator's here, and reports are finance's.
+    refused = mesh.run("ledger", "list", "--account", "acct_1")
+    assert refused.code == 1
+    assert "the sidecar of billing does not let this identity make this call" in refused.err
