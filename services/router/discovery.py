@@ -1,8 +1,8 @@
 """Workers that are found by a name instead of registered one by one: each address of the name is one. The app starts it.
 
 What is found is in no store: each router looks for itself, and the name's owner says who is there. Invariants: an address
-passes the same rules as a registered one; a look-up that fails, or takes too long, changes nothing; a worker whose address went gets
-nothing new and ends what runs there; what operators registered under an id is never replaced.
+passes the same rules as a registered one; a look-up that fails, or takes too long, changes nothing; a worker whose address went
+gets nothing new and ends what runs there; what operators registered under an id is never replaced.
 """
 
 import asyncio
