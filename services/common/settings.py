@@ -122,6 +122,8 @@ class RouterLimits(Section):
     check_timeout_s: Positive = 30.0
     probes_to_go_down: Count = 2
     probes_to_come_back: Count = 1
+    # How often names of `[[discover]]` are looked up again.
+    discover_interval_s: Positive = 5.0
     failures_to_open_circuit: Count = 5
     circuit_open_s: Positive = 5.0
     drain_s: Positive = 180.0
@@ -208,6 +210,8 @@ class Settings(BaseSettings):
     sidecar: SidecarSettings = SidecarSettings()
     # Registrations (the contract's JSON objects as TOML tables) that the router makes at start.
     workers: Annotated[list[dict[str, Any]], NoDecode] = []
+    # The same, with a name for a host: each of its addresses is a worker.
+    discover: Annotated[list[dict[str, Any]], NoDecode] = []
 
     @classmethod
     def settings_customise_sources(

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import structlog
 from speedinfer.router.v1.fleet_pb2 import FEATURE_CHAT, WorkerStatus
 
-from services.common.errors import ConfigurationError, NotFound, TurnedAway, Unavailable
+from services.common.errors import ConfigurationError, InvalidArgument, NotFound, TurnedAway, Unavailable
 from services.common.settings import RouterLimits
 from services.router import registration as registrations
 from services.router import template_allowance
@@ -81,6 +81,7 @@ class Registrar:
         registration = registrations.read(document, self._roster.networks)
         if len(self._registry) >= self._limits.max_workers and self._registry.get(registration.worker_id) is None:
             raise Unavailable(f"{self._limits.max_workers} workers are registered already; that is the bound")
+        self._refuse_found(registration.worker_id)
         self._refuse_while_away()
         worker = self._roster.make(registration, time.time())
         try:
@@ -127,6 +128,7 @@ class Registrar:
         """Stop new work for a worker."""
         async with self._changing():
             worker = self.get(worker_id)
+            self._refuse_found(worker_id)
             record = await _stored(self._store.drain(worker_id))
             if record is None:
                 # Another router removed it a moment ago.
@@ -139,6 +141,7 @@ class Registrar:
     async def remove(self, worker_id: str) -> None:
         """Forget a worker; its running requests finish."""
         async with self._changing():
+            self._refuse_found(worker_id)
             if not await _stored(self._store.remove(worker_id)):
                 raise _not_found(worker_id)
             self._awaited.pop(worker_id, None)
@@ -153,7 +156,8 @@ class Registrar:
             valid = self._valid(picture.changed)
             invalid = {record.worker_id for record in picture.changed} - valid.keys()
             for worker in self.all():
-                if worker.worker_id not in picture.worker_ids or worker.worker_id in invalid:
+                is_gone = worker.worker_id not in picture.worker_ids or worker.worker_id in invalid
+                if is_gone and not worker.found_by:
                     self._awaited.pop(worker.worker_id, None)
                     self._roster.remove(worker.worker_id)
                     _log.info("worker_removed_elsewhere", worker_id=worker.worker_id)
@@ -163,6 +167,9 @@ class Registrar:
 
     def _take(self, record: Record, registration: Registration) -> None:
         worker = self._registry.get(record.worker_id)
+        if worker is not None and worker.found_by:
+            _log.error("worker_id_taken", worker_id=record.worker_id, name=worker.found_by)
+            return
         if worker is None:
             _log.info("worker_registered_elsewhere", worker_id=record.worker_id)
             self._put_unchecked(record, registration)
@@ -222,6 +229,15 @@ class Registrar:
                 raise TurnedAway("this router has a successor; ask again")
             self._refuse_while_away()
             yield
+
+    def _refuse_found(self, worker_id: str) -> None:
+        worker = self._registry.get(worker_id)
+        if worker is not None and worker.found_by:
+            raise InvalidArgument(
+                f"{worker_id} was found by the name {worker.found_by}: take its address out there, or the name out of "
+                "the settings",
+                field="worker_id",
+            )
 
     def _refuse_while_away(self) -> None:
         if not self._store.is_reachable:

@@ -165,7 +165,13 @@ def item(
 
 @contextlib.asynccontextmanager
 async def running(
-    data_dir: Path, workers: Sequence[dict[str, Any]] = (), networks: Any = None, database: str = "", **limits: Any
+    data_dir: Path,
+    workers: Sequence[dict[str, Any]] = (),
+    networks: Any = None,
+    database: str = "",
+    *,
+    discover: Sequence[dict[str, Any]] = (),
+    **limits: Any,
 ) -> AsyncIterator[Gateway]:
     """A router with its own data directory, drained at the end; `networks` are those that are allowed, `database` the registry
     that it shares."""
@@ -179,6 +185,7 @@ async def running(
             limits=RouterLimits(**limits),
         ),
         workers=list(workers),
+        discover=list(discover),
     )
     router = Router(settings, chance=Random(7))
     port = await router.start()

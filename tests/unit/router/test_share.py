@@ -126,6 +126,19 @@ def test_one_that_leaves_keeps_only_what_runs() -> None:
     assert scene.rooms() == [5, 5, 0]
 
 
+def test_what_runs_above_a_share_is_left_free_by_a_new_router() -> None:
+    scene = Scene(10)
+    scene.join("a")
+    scene.settle()
+    scene.fill("a")
+    scene.join("b")
+    scene.settle()
+    assert scene.rooms() == [5, 0]
+    scene.routers["a"].running = 7
+    scene.settle()
+    assert scene.rooms() == [5, 3]
+
+
 STEPS = st.lists(
     st.tuples(
         st.sampled_from(["join", "write", "read", "look", "fill", "end", "leave", "gone"]), st.sampled_from("abcd")
