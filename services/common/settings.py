@@ -86,7 +86,7 @@ class EdgeSettings(Section):
 
     listen: str = "127.0.0.1:8080"
     admin_listen: str = "127.0.0.1:8081"
-    # Where the router and billing answer; empty means where this file has them listen. Several routers: with commas between.
+    # Where the router and billing answer; empty means where this file has them listen. Several: with commas between.
     router_target: str = ""
     billing_target: str = ""
     # Many requests share one call to a router; false: each has a call of its own.
@@ -197,8 +197,7 @@ class Settings(BaseSettings):
     @property
     def router_targets(self) -> tuple[str, ...]:
         """Where the edge finds its routers, each once."""
-        named = (each.strip() for each in self.edge.router_target.split(","))
-        return tuple(dict.fromkeys(filter(None, named))) or (self.router.listen,)
+        return _targets(self.edge.router_target) or (self.router.listen,)
 
     @property
     def router_target(self) -> str:
@@ -206,9 +205,14 @@ class Settings(BaseSettings):
         return self.router_targets[0]
 
     @property
+    def billing_targets(self) -> tuple[str, ...]:
+        """Where the edge finds billing's processes, each once."""
+        return _targets(self.edge.billing_target) or (self.billing.listen,)
+
+    @property
     def billing_target(self) -> str:
-        """Where the edge and the command find billing."""
-        return self.edge.billing_target or self.billing.listen
+        """Where the command finds billing: the first, since any of them answers for all."""
+        return self.billing_targets[0]
 
     @property
     def registry_path(self) -> Path:
@@ -247,6 +251,10 @@ def load(path: Path | None, environment: Mapping[str, str] | None = None) -> Set
         return Settings(**values)
     except ValidationError as error:
         raise ConfigurationError("\n".join(_explain(error))) from None
+
+
+def _targets(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(filter(None, (each.strip() for each in text.split(",")))))
 
 
 def _read(path: Path) -> dict[str, Any]:

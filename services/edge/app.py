@@ -61,7 +61,7 @@ class Edge:
         self._routers = RouterPool(
             settings.router_targets, self.metrics, limits.buffer_bytes, relays=settings.edge.relay
         )
-        self._billing = BillingClient(settings.billing_target, limits.billing_timeout_s, self.metrics)
+        self._billing = BillingClient(settings.billing_targets, limits.billing_timeout_s, self.metrics)
         self._outbox = Outbox(settings.data_dir / "edge" / "outbox", limits.max_outbox_bytes, self.metrics)
         self.metrics.watch(self._outbox)
         self._holds = Holds(self._billing)
@@ -92,6 +92,7 @@ class Edge:
         given = predecessor.listeners if predecessor is not None else {}
         self._outbox.open()
         await self._routers.start()
+        await self._billing.start()
         self._watchers.spawn(self._holds.renew(), "renew-holds")
         self._watchers.spawn(self._delivery.run(), "deliver-outbox")
         section = self._settings.edge
@@ -202,7 +203,7 @@ class Edge:
         account = AccountRoutes(self._admission, self._billing)
         channels = {
             "router": lambda: [router.client.channel for router in self._routers.routers],
-            "billing": lambda: [self._billing.channel],
+            "billing": lambda: self._billing.channels,
         }
         health = HealthRoutes(self._admission, self._fleet, channels)
         _add(app, "POST", "/v1/chat/completions", self._inference.handler(chat_request.check))
