@@ -68,6 +68,8 @@ def migrate(connection: Connection, owner: Owner, now_ms: int, place: str) -> No
         connection.execute(f"SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS}")
         # Once it may: an index over many rows takes its time.
         connection.execute(f"SET LOCAL statement_timeout = {MIGRATION_WAIT_MS}")
+        # It locks nothing yet that anybody waits for, and thinks longer between its statements than what comes after it.
+        connection.execute(f"SET LOCAL idle_in_transaction_session_timeout = {MIGRATION_WAIT_MS}")
         found = _objects(connection, schema)
         if not found:
             connection.execute(_TABLE)

@@ -88,7 +88,7 @@ class EdgeSettings(Section):
     admin_listen: str = "127.0.0.1:8081"
     # Processes that accept at the same address. Each has its own `admin_listen`, at ports that follow one another, and bounds.
     workers: Annotated[int, Field(ge=1, le=64)] = 1
-    # Where the router and billing answer; empty means where this file has them listen. Several routers: with commas between.
+    # Where the router and billing answer; empty means where this file has them listen. Several: with commas between.
     router_target: str = ""
     billing_target: str = ""
     # Many requests share one call to a router; false: each has a call of its own.
@@ -228,8 +228,7 @@ class Settings(BaseSettings):
     @property
     def router_targets(self) -> tuple[str, ...]:
         """Where the edge finds its routers, each once."""
-        named = (each.strip() for each in self.edge.router_target.split(","))
-        return tuple(dict.fromkeys(filter(None, named))) or (self.router.listen,)
+        return _targets(self.edge.router_target) or (self.router.listen,)
 
     @property
     def router_target(self) -> str:
@@ -237,9 +236,14 @@ class Settings(BaseSettings):
         return self.router_targets[0]
 
     @property
+    def billing_targets(self) -> tuple[str, ...]:
+        """Where the edge finds billing's processes, each once."""
+        return _targets(self.edge.billing_target) or (self.billing.listen,)
+
+    @property
     def billing_target(self) -> str:
-        """Where the edge and the command find billing."""
-        return self.edge.billing_target or self.billing.listen
+        """Where the command finds billing: the first, since any of them answers for all."""
+        return self.billing_targets[0]
 
     @property
     def registry_path(self) -> Path:
@@ -283,6 +287,10 @@ def load(path: Path | None, environment: Mapping[str, str] | None = None) -> Set
         return Settings(**values)
     except ValidationError as error:
         raise ConfigurationError("\n".join(_explain(error))) from None
+
+
+def _targets(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(filter(None, (each.strip() for each in text.split(",")))))
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -61,7 +61,7 @@ class Edge:
         self._routers = RouterPool(
             settings.router_targets, self.metrics, limits.buffer_bytes, relays=settings.edge.relay
         )
-        self._billing = BillingClient(settings.billing_target, limits.billing_timeout_s, self.metrics)
+        self._billing = BillingClient(settings.billing_targets, limits.billing_timeout_s, self.metrics)
         self._outbox = Outbox(settings.data_dir / "edge" / "outbox", limits.max_outbox_bytes, self.metrics)
         self.metrics.watch(self._outbox)
         self._holds = Holds(self._billing)
@@ -82,7 +82,7 @@ class Edge:
         self._admin = AdminRoutes(self._routers, admin_token, self.metrics)
         channels = {
             "router": lambda: [router.client.channel for router in self._routers.routers],
-            "billing": lambda: [self._billing.channel],
+            "billing": lambda: self._billing.channels,
         }
         self._health = HealthRoutes(self._admission, self._fleet, channels)
         self._runners: list[web.AppRunner] = []
@@ -99,6 +99,7 @@ class Edge:
         given = predecessor.listeners if predecessor is not None else given or {}
         self._outbox.open()
         await self._routers.start()
+        await self._billing.start()
         self._watchers.spawn(self._holds.renew(), "renew-holds")
         self._watchers.spawn(self._delivery.run(), "deliver-outbox")
         section = self._settings.edge

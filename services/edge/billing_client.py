@@ -1,8 +1,9 @@
 """Billing as the edge calls it: every call has a deadline, and calls that may be repeated are, within it.
 
-All of billing's mutations are idempotent by the ids in them, so UNAVAILABLE (no connection, restart) is tried again. What
-remains raises `BillingUnavailable`: the outcome is then unknown. What is asked for one request at a time shares messages with
-what others ask (see `batching.py`); where too many wait to ask, they are told what a busy billing would say.
+All of billing's mutations are idempotent by the ids in them, so UNAVAILABLE (no connection, restart) is tried again, and any
+of several billings may be asked (see `billing_pool.py`). What remains raises `BillingUnavailable`: the outcome is then unknown.
+What is asked for one request at a time shares messages with what others ask (see `batching.py`); where too many wait to ask,
+they are told what a busy billing would say.
 """
 
 import asyncio
@@ -11,11 +12,12 @@ from typing import TypeVar
 
 import grpc
 from google.protobuf.message import Message
-from speedinfer.billing.v1 import access_pb2, access_pb2_grpc, reservation_pb2, reservation_pb2_grpc
+from speedinfer.billing.v1 import access_pb2, reservation_pb2
 
-from services.common import rpc
 from services.edge.batching import Batching
 from services.edge.billing_errors import AGAIN, UNANSWERED, BillingUnavailable, NotSent, QueueFull
+from services.edge.billing_pool import BillingPool
+from services.edge.known_billing import Method
 from services.edge.metrics import Metrics
 
 __all__ = ["BillingClient", "BillingUnavailable", "NotSent"]
@@ -24,6 +26,13 @@ T = TypeVar("T")
 Item = TypeVar("Item", bound=Message)
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 0.5
+_RESERVE: Method[reservation_pb2.ReserveResponse] = lambda billing: billing.reservations.Reserve  # noqa: E731
+_SETTLE: Method[reservation_pb2.SettleResponse] = lambda billing: billing.reservations.Settle  # noqa: E731
+_RELEASE: Method[reservation_pb2.ReleaseResponse] = lambda billing: billing.reservations.Release  # noqa: E731
+_RENEW: Method[reservation_pb2.RenewResponse] = lambda billing: billing.reservations.Renew  # noqa: E731
+_AUTHORIZE: Method[access_pb2.AuthorizeKeysResponse] = lambda billing: billing.access.AuthorizeKeys  # noqa: E731
+_USAGE: Method[access_pb2.GetAccountUsageResponse] = lambda billing: billing.access.GetAccountUsage  # noqa: E731
+_REQUEST: Method[access_pb2.GetRequestResponse] = lambda billing: billing.access.GetRequest  # noqa: E731
 _BUSY = reservation_pb2.Refusal(
     reason=reservation_pb2.REFUSAL_REASON_BUSY, message="billing is busy; try again", retry_after_ms=200
 )
@@ -32,41 +41,44 @@ _BUSY = reservation_pb2.Refusal(
 class BillingClient:
     """Calls of ReservationService and AccessService."""
 
-    def __init__(self, target: str, timeout_s: float, metrics: Metrics | None = None) -> None:
-        self.channel = rpc.channel(target)
+    def __init__(self, targets: Sequence[str], timeout_s: float, metrics: Metrics | None = None) -> None:
+        metrics = metrics or Metrics()
+        self._pool = pool = BillingPool(targets, metrics)
         self._timeout_s = timeout_s
-        reservations = reservation_pb2_grpc.ReservationServiceStub(self.channel)
-        access = access_pb2_grpc.AccessServiceStub(self.channel)
-        self._settle = reservations.Settle
-        self._renew = reservations.Renew
-        self._usage = access.GetAccountUsage
-        self._request = access.GetRequest
 
         async def reserve(
             items: list[reservation_pb2.ReserveItem], timeout_s: float
         ) -> Sequence[reservation_pb2.ReserveResult]:
-            return (await reservations.Reserve(reservation_pb2.ReserveRequest(items=items), timeout=timeout_s)).results
+            return (await pool.ask(_RESERVE, reservation_pb2.ReserveRequest(items=items), timeout_s)).results
 
         async def settle(
             items: list[reservation_pb2.SettleItem], timeout_s: float
         ) -> Sequence[reservation_pb2.SettleResult]:
-            return (await reservations.Settle(reservation_pb2.SettleRequest(items=items), timeout=timeout_s)).results
+            return (await pool.ask(_SETTLE, reservation_pb2.SettleRequest(items=items), timeout_s)).results
 
         async def release(
             items: list[reservation_pb2.ReleaseItem], timeout_s: float
         ) -> Sequence[reservation_pb2.ReleaseResult]:
-            return (await reservations.Release(reservation_pb2.ReleaseRequest(items=items), timeout=timeout_s)).results
+            return (await pool.ask(_RELEASE, reservation_pb2.ReleaseRequest(items=items), timeout_s)).results
 
         async def authorize(
             items: list[access_pb2.PresentedKey], timeout_s: float
         ) -> Sequence[access_pb2.Authorization]:
-            return (await access.AuthorizeKeys(access_pb2.AuthorizeKeysRequest(items=items), timeout=timeout_s)).results
+            return (await pool.ask(_AUTHORIZE, access_pb2.AuthorizeKeysRequest(items=items), timeout_s)).results
 
-        metrics = metrics or Metrics()
         self._reserves = _batching("reserves", reserve, metrics)
         self._settles = _batching("settles", settle, metrics)
         self._releases = _batching("releases", release, metrics)
         self._authorisations = _batching("authorisations", authorize, metrics)
+
+    async def start(self) -> None:
+        """Look up what the settings name, until `close`. Before it, names stand for themselves."""
+        await self._pool.start()
+
+    @property
+    def channels(self) -> Sequence[grpc.aio.Channel]:
+        """To each process."""
+        return self._pool.channels
 
     async def reserve(self, item: reservation_pb2.ReserveItem) -> reservation_pb2.ReserveResult:
         """One hold. NotSent where there is none, and will be none."""
@@ -89,7 +101,7 @@ class BillingClient:
         """Charges that were left over, answered in their order: in a message of their own, so that nobody who waits now
         waits for them."""
         request = reservation_pb2.SettleRequest(items=items)
-        return _results((await self._call(self._settle, request, timeout_s)).results, len(items))
+        return _results((await self._call(_SETTLE, request, timeout_s)).results, len(items))
 
     async def release(self, item: reservation_pb2.ReleaseItem) -> reservation_pb2.ReleaseResult:
         """One hold given back."""
@@ -103,7 +115,7 @@ class BillingClient:
         """Leases made longer. One caller has them all."""
         items = [reservation_pb2.RenewItem(reservation_id=each) for each in reservation_ids]
         request = reservation_pb2.RenewRequest(items=items)
-        return _results((await self._call(self._renew, request, self._timeout_s)).results, len(items))
+        return _results((await self._call(_RENEW, request, self._timeout_s)).results, len(items))
 
     async def authorize(self, key: access_pb2.PresentedKey) -> access_pb2.Authorization:
         """What a key may do."""
@@ -111,13 +123,13 @@ class BillingClient:
 
     async def account_usage(self, request: access_pb2.GetAccountUsageRequest) -> access_pb2.GetAccountUsageResponse:
         """An account's figures."""
-        return await self._call(self._usage, request, self._timeout_s)
+        return await self._call(_USAGE, request, self._timeout_s)
 
     async def request(self, account_id: str, request_id: str) -> reservation_pb2.Reservation | None:
         """What became of one request; None if the account has no such request."""
         message = access_pb2.GetRequestRequest(account_id=account_id, request_id=request_id)
         try:
-            answer = await self._call(self._request, message, self._timeout_s)
+            answer = await self._call(_REQUEST, message, self._timeout_s)
         except grpc.aio.AioRpcError as error:
             if error.code() in (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.INVALID_ARGUMENT):
                 return None
@@ -125,18 +137,18 @@ class BillingClient:
         return answer.reservation
 
     async def close(self) -> None:
-        """Send nothing more, and close the connection."""
+        """Send nothing more, and close the connections."""
         for batching in (self._reserves, self._settles, self._releases, self._authorisations):
             await batching.close()
-        await self.channel.close()
+        await self._pool.close()
 
-    async def _call(self, method: Callable[..., Awaitable[T]], request: Message, timeout_s: float) -> T:
+    async def _call(self, method: Method[T], request: Message, timeout_s: float) -> T:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
         pause_s = _FIRST_PAUSE_S
         while True:
             try:
-                return await method(request, timeout=max(deadline - loop.time(), 0.001))
+                return await self._pool.ask(method, request, max(deadline - loop.time(), 0.001))
             except grpc.aio.AioRpcError as error:
                 code = error.code()
                 if code not in UNANSWERED:

@@ -127,6 +127,15 @@ class Metrics:
             ["kind"],
             registry=self.registry,
         )
+        self.billings_fit = Gauge(
+            "speedinfer_edge_billings_fit", "Billing processes that are not on probation", registry=self.registry
+        )
+        self.billing_moves = Counter(
+            "speedinfer_edge_billing_moves",
+            "Messages that went on to another billing process, by what the one before did",
+            ["why"],
+            registry=self.registry,
+        )
         self.relay_links = Gauge(
             "speedinfer_edge_relay_links", "Routers with a relay call that takes requests", registry=self.registry
         )

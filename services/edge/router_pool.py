@@ -7,7 +7,6 @@ nothing new, and is let go when nothing of ours runs there.
 
 import asyncio
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Generic, Protocol, TypeVar
 
 import grpc
@@ -17,16 +16,14 @@ from speedinfer.router.v1.inference_pb2 import GenerateItem, HoldPlaceRequest, H
 
 from services.common import rpc
 from services.common.tasks import TaskSet
-from services.edge import router_addresses
+from services.edge import addresses
+from services.edge.addresses import Addresses
 from services.edge.known_router import KnownRouter
 from services.edge.metrics import Metrics
 from services.edge.router_call import MAX_TURNS
 from services.edge.router_lost import Lost, NotBegun
 
 _log = structlog.get_logger(__name__)
-# How often names are looked up again.
-LOOK_UP_EVERY_S = 5.0
-LOOK_UP_WITHIN_S = 2.0
 Answer = TypeVar("Answer", covariant=True)
 
 
@@ -47,7 +44,7 @@ class RouterPool:
     """The routers."""
 
     def __init__(self, targets: Sequence[str], metrics: Metrics, window_bytes: int, *, relays: bool) -> None:
-        self._targets = targets
+        self._addresses = Addresses(targets)
         self._metrics = metrics
         self._window_bytes = window_bytes
         self._relays = relays
@@ -59,8 +56,6 @@ class RouterPool:
         self._turns: dict[str, int] = {}
         self._tasks = TaskSet()
         metrics.relay_links.set_function(lambda: sum(router.is_linked for router in self._routers.values()))
-        # Until they were looked up, names stand for themselves.
-        self._found: dict[str, Sequence[str]] = {target: [target] for target in targets}
 
     async def start(self) -> None:
         """Find the routers and speak to them, until `close`."""
@@ -149,18 +144,13 @@ class RouterPool:
         return new
 
     async def _look_up(self) -> None:
-        for target in self._targets:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_UP_WITHIN_S):
-                    # A name server that is away takes nobody from us.
-                    self._found[target] = await router_addresses.look_up(target) or self._found[target]
-        for router in self._know([address for target in self._targets for address in self._found[target]]):
+        for router in self._know(await self._addresses.look_up()):
             _log.info("router_found", router=router.address)
             router.start()
 
     async def _look_up_again(self) -> None:
         while True:
-            await asyncio.sleep(LOOK_UP_EVERY_S)
+            await asyncio.sleep(addresses.LOOK_UP_EVERY_S)
             await self._look_up()
             await self._let_go()
 

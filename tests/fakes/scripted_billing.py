@@ -61,12 +61,12 @@ class ScriptedBilling(reservation_pb2_grpc.ReservationServiceServicer, access_pb
         self.authorises.set()
         self._server: rpc.Server | None = None
 
-    async def start(self) -> None:
+    async def start(self, port: int = 0, host: str = "127.0.0.1") -> None:
         self._server = rpc.Server([rpc.ErrorStatuses()])
         reservation_pb2_grpc.add_ReservationServiceServicer_to_server(self, self._server.grpc)
         access_pb2_grpc.add_AccessServiceServicer_to_server(self, self._server.grpc)
         self._server.offers("speedinfer.billing.v1.ReservationService")
-        self.port = await self._server.start("127.0.0.1:0")
+        self.port = await self._server.start(f"{host}:{port}")
 
     async def stop(self) -> None:
         assert self._server is not None

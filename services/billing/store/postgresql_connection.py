@@ -30,7 +30,9 @@ KEEPALIVE_EVERY_S = 5
 KEEPALIVES = 2
 LOCK_TIMEOUT_MS = 5_000
 STATEMENT_TIMEOUT_MS = 15_000
-IDLE_TIMEOUT_MS = 10_000
+# Between two statements the writer computes for tens of milliseconds. One that was stopped in between has accounts locked, for
+# which the other processes wait.
+IDLE_TIMEOUT_MS = 2_000
 # The writer speaks with every sweep. One that was stopped (SIGSTOP) and says nothing for so long does not keep others from
 # sweeping in its place. Questions may be rarer; their connections are made anew when they are needed.
 FORSAKEN_MS = 300_000

@@ -32,7 +32,7 @@ async def stand(tmp_path: Path, **limits: Any) -> AsyncIterator[tuple[Service, B
     service = Service(tmp_path, f"sqlite:///{tmp_path / 'billing.db'}", **limits)
     await service.start()
     await service.client.set_price()
-    edge = BillingClient(service.client.target, 30)
+    edge = BillingClient([service.client.target], 30)
     try:
         yield service, edge
     finally:
@@ -196,7 +196,7 @@ async def test_kill_9_in_the_middle_charges_everybody_once(tmp_path: Path) -> No
     await client.set_price()
     account = await client.open_account("1000")
     key = await client.key(account)
-    edge = BillingClient(client.target, 60)
+    edge = BillingClient([client.target], 60)
     answered: list[str] = []
 
     async def caller() -> None:

@@ -20,7 +20,7 @@ KINDS = ("reserves", "settles", "releases", "authorisations")
 async def test_messages_and_waiting_calls_are_counted_by_kind() -> None:
     billing, metrics = ScriptedBilling(), Metrics()
     await billing.start()
-    client = BillingClient(f"127.0.0.1:{billing.port}", 10.0, metrics)
+    client = BillingClient([f"127.0.0.1:{billing.port}"], 10.0, metrics)
 
     def figure(name: str, kind: str = "reserves") -> float | None:
         return metrics.registry.get_sample_value(f"speedinfer_edge_billing_{name}", {"kind": kind})

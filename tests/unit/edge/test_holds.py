@@ -28,7 +28,7 @@ async def billing(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ScriptedBill
 
 @pytest.fixture
 async def kept(billing: ScriptedBilling) -> AsyncIterator[Holds]:
-    client = BillingClient(f"127.0.0.1:{billing.port}", 5.0)
+    client = BillingClient([f"127.0.0.1:{billing.port}"], 5.0)
     yield Holds(client)
     await client.close()
 

@@ -13,7 +13,7 @@ from speedinfer.router.v1.frame_pb2 import Frame
 from speedinfer.router.v1.inference_pb2 import GenerateItem
 
 from services.common.settings import EdgeLimits, EdgeSettings, Settings
-from services.edge import known_router, router_addresses, router_pool
+from services.edge import addresses, known_router
 from services.edge.app import Edge
 from tests.fakes.scripted_billing import ScriptedBilling
 from tests.fakes.scripted_router import ScriptedRouter, accepted, data, end
@@ -262,7 +262,7 @@ async def test_each_address_of_a_name_is_a_router_and_one_that_leaves_the_name_g
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (each, port)) for each in hosts]
 
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
-    monkeypatch.setattr(router_pool, "LOOK_UP_EVERY_S", 0.02)
+    monkeypatch.setattr(addresses, "LOOK_UP_EVERY_S", 0.02)
     first, second, other = ScriptedRouter("router-1"), ScriptedRouter("router-2"), ScriptedRouter("router-3")
     scripts = [Paced(), Paced()]
     first.script, second.script = scripts
@@ -297,8 +297,8 @@ async def test_what_is_no_name_stands_for_itself_and_a_name_without_an_address_h
 
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
     for target in ("10.0.0.5:50051", "[::1]:50051", "unix:/run/router.sock", "dns:///router:50051", "localhost:50051"):
-        assert await router_addresses.look_up(target) == [target]
-    assert await router_addresses.look_up("no-such-name.invalid:50051") == []
+        assert await addresses.look_up(target) == [target]
+    assert await addresses.look_up("no-such-name.invalid:50051") == []
 
 
 class Foreign(relay_pb2_grpc.RelayServiceServicer):
