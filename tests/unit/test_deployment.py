@@ -48,7 +48,7 @@ def test_every_container_is_contained() -> None:
 def test_a_service_drains_before_its_sidecar_is_stopped() -> None:
     for name in ("edge", "router", "billing"):
         assert SERVICES[name]["network_mode"] == f"service:{name}-sidecar"
-        assert int(SERVICES[name]["stop_grace_period"].removesuffix("s")) > Settings().edge.drain_s
+        assert int(SERVICES[name]["stop_grace_period"].removesuffix("s")) > getattr(Settings(), name).limits.drain_s
     assert {"router", "billing"} <= SERVICES["edge"]["depends_on"].keys()
 
 
