@@ -1,4 +1,4 @@
-"""Two of everything under load: whatever one process, one Envoy or one cable does, money is right and only what was on it suffers.
+"""Two of everything under load: whatever one process, Envoy or cable does, money is right and only what was on it suffers.
 
 What is promised: no charge lost or doubled; a stream breaks only if it ran on what was killed; half a second after a fault that
 can be seen (a process that is gone), and a few after one that cannot (a cable), new calls do not fail.
