@@ -141,7 +141,7 @@ def _templates() -> Path:
 def _peers(settings: Settings, service: Sidecar) -> Sequence[Peer]:
     if service in (Sidecar.ROUTER, Sidecar.BILLING):
         return ()
-    found = _pairs("billing", settings.billing_target, "edge.billing_target", settings.sidecar.billings)
+    found = _pairs("billing", ",".join(settings.billing_targets), "edge.billing_target", settings.sidecar.billings)
     if service is not Sidecar.FINANCE:
         found = [
             *_pairs("router", ",".join(settings.router_targets), "edge.router_target", settings.sidecar.routers),

@@ -14,9 +14,9 @@ TEMPLATES = FOLDERS[0]
 WHOSE = ("edge", "router", "billing", "operator", "finance")
 SETTINGS = {
     "SPEEDINFER_EDGE__ROUTER_TARGET": "127.0.0.1:6151, unix:/run/speedinfer/router-2.sock",
-    "SPEEDINFER_EDGE__BILLING_TARGET": "127.0.0.1:6251",
+    "SPEEDINFER_EDGE__BILLING_TARGET": "127.0.0.1:6251,127.0.0.1:6252",
     "SPEEDINFER_SIDECAR__ROUTERS": "10.0.0.5:15051, router-2.speedinfer.svc:15051",
-    "SPEEDINFER_SIDECAR__BILLINGS": "[fd00::7]:15051",
+    "SPEEDINFER_SIDECAR__BILLINGS": "[fd00::7]:15051, 10.0.0.7:15051",
 }
 # None of these keeps a body back or changes it.
 HARMLESS = {"rbac", "router", "header_mutation"}
@@ -40,6 +40,7 @@ def test_envoy_takes_it_without_a_warning(kept: Path, tmp_path: Path, whose: str
     text = (tmp_path / "envoy.yaml").read_text()
     assert set(re.findall(r"envoy\.filters\.http\.(\w+)", text)) <= HARMLESS
     assert "router-2.speedinfer.svc" in text if whose in ("edge", "operator") else "router-2" not in text
+    assert ("billing-2" in text) is (whose not in ("router", "billing"))
     # Between our services a silent stream lives as long as its connection.
     inner = [line for line in text.splitlines() if " route: {" in line and "cluster: edge," not in line]
     assert inner
@@ -69,7 +70,7 @@ def test_what_is_wrong_is_seen(kept: Path, tmp_path: Path) -> None:
         ("edge", "EDGE__ROUTER_TARGET", "127.0.0.1:1,10.0.0.1:2", "edge.router_target: 10.0.0.1:2 is not on loopback"),
         ("edge", "SIDECAR__ROUTERS", "10.0.0.5:15051", "edge.router_target names 2 and sidecar.routers 1"),
         ("edge", "SIDECAR__BILLINGS", "", "set sidecar.billings to where the sidecars of the billing instances are"),
-        ("edge", "SIDECAR__BILLINGS", "billing", "sidecar.billings: 'billing' is not host:port"),
+        ("edge", "SIDECAR__BILLINGS", "billing, b:1", "sidecar.billings: 'billing' is not host:port"),
         ("edge", "SIDECAR__TRUST_DOMAIN", "a b", "setting 'sidecar.trust_domain' is wrong"),
     ],
 )
