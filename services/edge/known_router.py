@@ -87,12 +87,13 @@ class KnownRouter:
     @property
     def is_ready(self) -> bool:
         """Whether a request can go to it now."""
-        return not self.retired and (self._plain or self._link is not None)
+        return not self.retired and (self._plain or self.is_linked)
 
     @property
     def is_linked(self) -> bool:
-        """Whether there is a link that takes requests."""
-        return self._link is not None
+        """Whether there is a link that takes requests. It is asked itself: it may have learned in this very turn of the
+        loop that the router leaves, and `_keep_link` hears of it in the next."""
+        return self._link is not None and self._link.state is LinkState.READY
 
     @property
     def open(self) -> int:
@@ -101,7 +102,7 @@ class KnownRouter:
 
     def generate(self, item: GenerateItem) -> FrameCall:
         """Dispatch a request. The router must be ready."""
-        if self._link is not None and (item_bytes := item.ByteSize()) <= relay_terms.MAX_START_BYTES:
+        if self._link is not None and self.is_linked and (item_bytes := item.ByteSize()) <= relay_terms.MAX_START_BYTES:
             return self._link.generate(item, item_bytes, item.context.remaining_ms / 1000 + DEADLINE_SLACK_S)
         call = PlainFrames(self.client.generate(item))
         self._plain_calls.add(call)
@@ -109,7 +110,7 @@ class KnownRouter:
 
     def hold_place(self, request: HoldPlaceRequest) -> PlaceCall:
         """Wait for a place. The router must be ready."""
-        if self._link is not None:
+        if self._link is not None and self.is_linked:
             return self._link.hold_place(request, request.context.remaining_ms / 1000 + DEADLINE_SLACK_S)
         call = self.client.hold_place(request)
         self._plain_calls.add(call)

@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from services.cli import readiness
 from tests.blackbox.conftest import Customer, PreparedProduct, customer_of
 from tests.blackbox.test_kill import BODY, everything_adds_up
 from tests.harness import http_client
@@ -40,6 +41,13 @@ class CrewProduct(PreparedProduct):
     def environment_of(self, _name: str) -> dict[str, str]:
         """See Product."""
         return {**self.environment, "SPEEDINFER_EDGE__WORKERS": str(self.workers)}
+
+    def _is_ready(self, name: str) -> bool:
+        if name != "edge":
+            return super()._is_ready(name)
+        # Each of them: the one address answers as soon as one of them does.
+        admins = (f"127.0.0.1:{self.ports['admin'] + index}" for index in range(self.workers))
+        return super()._is_ready(name) and all(readiness.edge_lives(each).ready for each in admins)
 
     def members(self) -> list[psutil.Process]:
         """The processes that serve, in their order."""
