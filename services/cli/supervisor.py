@@ -89,16 +89,16 @@ class Supervisor:
     async def stop(self, *, together: bool = False) -> bool:
         """End all with SIGTERM, the last first or all at once, each in its time; False if one had to be killed or failed."""
         self._stopping.set()
+        # One that had died by itself and was not started again yet is no failure of this.
+        running = [
+            (program, process)
+            for program in reversed(self._programs)
+            if (process := self._processes.get(program.name)) is not None and process.returncode is None
+        ]
         if together:
             self.let_go(signal.SIGTERM)
         well = True
-        for program in reversed(self._programs):
-            process = self._processes.get(program.name)
-            if process is None:
-                continue
-            if process.returncode is not None:
-                well = well and process.returncode == 0
-                continue
+        for program, process in running:
             if not together:
                 with contextlib.suppress(ProcessLookupError):
                     process.send_signal(signal.SIGTERM)
