@@ -71,7 +71,9 @@ def test_a_make_that_fails_leaves_what_there_was(tmp_path: Path) -> None:
         secret_folder.write(tmp_path / "edge", {"tls.crt": b"two", "no/where": b"2"})
     assert (tmp_path / "edge" / "tls.crt").read_bytes() == b"one"
     assert (tmp_path / "edge" / "tls.key").read_bytes() == b"1"
-    assert [path.name for path in (tmp_path / "edge").glob("..*") if path.name != secret_folder.DATA] == [os.readlink(tmp_path / "edge" / "..data")]
+    assert [path.name for path in (tmp_path / "edge").glob("..*") if path.name != secret_folder.DATA] == [
+        os.readlink(tmp_path / "edge" / "..data")
+    ]
 
 
 def test_what_is_not_good_is_shown_and_told_by_the_exit_code(tmp_path: Path) -> None:
