@@ -10,6 +10,7 @@ children included) says what a request costs whatever else the machine does; lat
 import argparse
 import asyncio
 import json
+import ssl
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -64,10 +65,18 @@ class Load:
     """Clients that share one budget: so many requests, and where `seconds` is given none that begins later."""
 
     def __init__(
-        self, url: str, keys: Sequence[str], body: dict[str, Any], requests: int, seconds: float = float("inf")
+        self,
+        url: str,
+        keys: Sequence[str],
+        body: dict[str, Any],
+        requests: int,
+        seconds: float = float("inf"),
+        trust: ssl.SSLContext | None = None,
     ) -> None:
+        """`trust` is needed for https."""
         where = urlsplit(url)
         self._host, self._port = where.hostname or "127.0.0.1", where.port or 80
+        self._trust = trust
         text = json.dumps(body).encode()
         heads = (
             f"POST {PATH} HTTP/1.1\r\nhost: {where.netloc}\r\nauthorization: Bearer {key}\r\n"
@@ -114,7 +123,9 @@ class Load:
         connection = self._free()
         try:
             async with asyncio.timeout(REQUEST_TIMEOUT_S):
-                connection = connection or await asyncio.open_connection(self._host, self._port, limit=2**20)
+                connection = connection or await asyncio.open_connection(
+                    self._host, self._port, ssl=self._trust, limit=2**20
+                )
                 fault = await self._ask(*connection, began)
         except (OSError, ValueError, asyncio.IncompleteReadError) as error:
             fault = type(error).__name__
@@ -196,11 +207,12 @@ async def measure(
     pids: Sequence[int],
     seconds: float = float("inf"),
     per_s: float | None = None,
+    trust: ssl.SSLContext | None = None,
 ) -> dict[str, Any]:
     """Run a load and answer its row. With `per_s` requests begin at that rate, and `clients` says nothing; several keys take
     turns."""
     keys = [key] if isinstance(key, str) else key
-    load = Load(url, keys, body_of(model, stream=stream), requests, seconds)
+    load = Load(url, keys, body_of(model, stream=stream), requests, seconds, trust)
     idle_mib, before_s, began, own_s = rss_mib(pids), cpu_s(pids), time.perf_counter(), time.process_time()
     memory = PeakMemory(pids)
     async with memory:

@@ -7,14 +7,24 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.harness import http_client
+from tests.harness import deployed
+from tests.harness.deployed import Deployed
 from tests.harness.product import Product
 from tests.harness.upstream import MODEL, Script, Upstream
 
 
 @pytest.fixture(scope="session")
-def served_by() -> Iterator[Upstream]:
-    with Upstream() as upstream:
+def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Deployed | None:
+    """The deployment that is to be tested, if one is given."""
+    return Deployed(tmp_path_factory.mktemp("deployed")) if deployed.is_given() else None
+
+
+@pytest.fixture(scope="session")
+def served_by(elsewhere: Deployed | None) -> Iterator[Upstream]:
+    upstream = Upstream()
+    if elsewhere:
+        upstream.listens_on = elsewhere.here
+    with upstream:
         yield upstream
 
 
@@ -26,15 +36,27 @@ def upstream(served_by: Upstream) -> Upstream:
 
 
 @pytest.fixture(scope="session")
-def product(tmp_path_factory: pytest.TempPathFactory, served_by: Upstream) -> Iterator[Product]:
+def product(
+    tmp_path_factory: pytest.TempPathFactory, served_by: Upstream, elsewhere: Deployed | None
+) -> Iterator[Product]:
     """A whole product whose one worker is the scripted one, at USD 0.20 and 0.60 per million tokens."""
+    if elsewhere:
+        prepare(elsewhere, served_by)
+        yield elsewhere
+        return
     with ready_product(tmp_path_factory.mktemp("product"), served_by) as product:
         yield product
 
 
 def ready_product(folder: Path, upstream: Upstream, settings: dict[str, str] | None = None) -> Product:
-    """A product that is about to start; `prepare` gives it a worker and a price."""
+    """A product that is about to start."""
     return PreparedProduct(folder, upstream, settings)
+
+
+def prepare(product: Product, upstream: Upstream) -> None:
+    """Give it the worker and a price."""
+    assert product.register(upstream.registration())["status"] == "healthy"
+    product.price(MODEL)
 
 
 class PreparedProduct(Product):
@@ -47,8 +69,7 @@ class PreparedProduct(Product):
     def __enter__(self) -> "PreparedProduct":
         super().__enter__()
         try:
-            assert self.register(self._upstream.registration())["status"] == "healthy"
-            self.price(MODEL)
+            prepare(self, self._upstream)
         except BaseException:
             self.close()
             raise
@@ -81,8 +102,7 @@ class customer_of:
             product,
             account_id,
             key := product.key(account_id, *options),
-            http_client.plain(
-                base_url=product.url,
+            product.client(
                 headers={"authorization": f"Bearer {key}"},
                 timeout=60,
                 limits=httpx.Limits(max_connections=200),

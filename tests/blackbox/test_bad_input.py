@@ -114,7 +114,7 @@ async def test_a_model_that_the_key_may_not_use_is_a_403(product: Product, custo
     ],
 )
 async def test_a_bad_key_is_a_401(header: str | None, product: Product) -> None:
-    async with httpx.AsyncClient(base_url=product.url) as client:
+    async with product.client() as client:
         headers = {} if header is None else {"authorization": header}
         refused(await client.post(CHAT, json=GOOD, headers=headers), 401, "invalid_api_key")
 
@@ -168,6 +168,6 @@ async def test_an_unknown_path_is_a_404_and_a_wrong_method_a_405(customer: Custo
 
 
 async def test_a_size_refusal_comes_before_the_key_and_the_key_before_the_body(product: Product) -> None:
-    async with httpx.AsyncClient(base_url=product.url) as client:
+    async with product.client() as client:
         refused(await client.post(CHAT, content=b"{", headers={"content-type": "text/plain"}), 415)
         refused(await client.post(CHAT, content=b"{", headers=JSON), 401)

@@ -5,6 +5,8 @@ import io
 import json
 from pathlib import Path
 
+import pytest
+
 from services.common.apikey import parse_key
 from tests.blackbox.conftest import Customer
 from tests.harness.product import Product
@@ -82,6 +84,7 @@ def test_keys_of_an_account_that_is_not_there_are_an_error(product: Product) -> 
     assert shown.err == "speedinfer: there is no account nosuch\n"
 
 
+@pytest.mark.inside
 def test_a_key_is_nowhere_but_in_the_answer(product: Product) -> None:
     secret = product.key(product.account())[18:]
     for path in [product.log(name) for name in ("billing", "router", "edge")] + list(product.data_dir.rglob("*")):
@@ -251,6 +254,7 @@ def test_people_get_tables(product: Product) -> None:
     assert "10.000000000" in line
 
 
+@pytest.mark.inside
 def test_a_wrong_admin_token_is_refused(product: Product, upstream: Upstream) -> None:
     for arguments in (["accounts", "list"], ["workers", "list"]):
         product.environment["SPEEDINFER_ADMIN_TOKEN"] = "wrong"
@@ -262,6 +266,7 @@ def test_a_wrong_admin_token_is_refused(product: Product, upstream: Upstream) ->
         assert "refuses the admin token" in shown.err
 
 
+@pytest.mark.inside
 def test_doctor_finds_nothing_wrong(product: Product) -> None:
     found = product.command("doctor")
     assert found["ok"], [check for check in found["checks"] if not check["ok"]]
@@ -270,6 +275,7 @@ def test_doctor_finds_nothing_wrong(product: Product) -> None:
     }
 
 
+@pytest.mark.inside
 def test_doctor_warns_of_a_drained_worker_that_does_not_answer(product: Product, upstream: Upstream) -> None:
     product.register(upstream.registration("leaving") | {"runtime_endpoint": "http://127.0.0.1:1/v1"})
     try:

@@ -15,8 +15,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import httpx
+
 from services.cli import readiness
-from tests.harness import canaries, command_line
+from tests.harness import canaries, command_line, http_client
 from tests.harness.ports import free_port
 from tests.harness.remains import Remains
 from tests.harness.until import until
@@ -75,6 +77,8 @@ class Product:
         self._former: list[subprocess.Popen[bytes]] = []
         # What it leaves and shows; searched for canaries at the end of the run.
         self.remains = Remains(folder, self.data_dir)
+        # Of clients of `url`: nobody, since it is plain HTTP here.
+        self.trust = http_client.NO_CERTIFICATES
         MADE.append(self.remains)
 
     def __enter__(self) -> "Product":
@@ -108,6 +112,10 @@ class Product:
     def admin_token(self) -> str:
         """The operators' token, as billing or the router made it."""
         return (self.data_dir / "admin_token").read_text().strip()
+
+    def client(self, **settings: Any) -> httpx.AsyncClient:
+        """A client of `url`."""
+        return httpx.AsyncClient(base_url=self.url, verify=self.trust, **settings)
 
     def pid(self, name: str) -> int:
         """The process of a service."""
@@ -215,10 +223,11 @@ class Product:
         )
         return Completed(done.returncode, done.stdout, done.stderr)
 
-    def command(self, *arguments: str, stdin: str | None = None) -> Any:
+    def command(self, *arguments: str, stdin: str | None = None, settings: Mapping[str, str] | None = None) -> Any:
         """Run the command with --json in this process, which is much faster; its value. AssertionError unless it exits 0."""
         environment: dict[str, str | None] = {name: None for name in os.environ if name.startswith("SPEEDINFER_")}
-        environment |= {name: value for name, value in self.environment.items() if name.startswith("SPEEDINFER_")}
+        own = {**self.environment, **(settings or {})}
+        environment |= {name: value for name, value in own.items() if name.startswith("SPEEDINFER_")}
         code, output, errors = command_line.run([*arguments, "--json"], stdin, environment)
         assert code == 0, f"speedinfer {' '.join(arguments)}: {errors}"
         return json.loads(output)

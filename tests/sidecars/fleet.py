@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from services.cli import readiness
+from tests.harness.deployed import FINANCE, OPERATOR
 from tests.harness.hosts import Host, Hosts
 from tests.harness.until import until
 from tests.harness.upstream import MODEL, Upstream
@@ -166,19 +167,22 @@ class Fleet:
         return self.instances[name]
 
     def _start(self) -> None:
-        self.hosts = self._stack.enter_context(Hosts(*SERVICES, "store", "worker", "operator", "finance"))
+        self.hosts = self._stack.enter_context(Hosts(*SERVICES, "store", "worker", "operator"))
         self.store = self._stack.enter_context(Store(self.hosts["store"]))
         self.worker = self._stack.enter_context(HostedUpstream(self.hosts["worker"]))
         names = [word for name in EDGES for word in ("--public-name", self.hosts[name].address)]
         self.certificates = certificates(self.folder / "certificates", "make", *names)
-        # Those who only call: operators, and finance, who reads the books.
-        self._callers = {name: self._environment(name) for name in ("operator", "finance")}
+        # Those who only call: operators, and finance, who reads the books; on one machine, at addresses of their own.
+        self.callers = {name: self._environment(name, "operator") for name in (OPERATOR, FINANCE)}
+        self.callers[FINANCE] = {
+            name: text.replace("127.0.0.1", "127.0.0.2") for name, text in self.callers[FINANCE].items()
+        }
         sidecars = [
-            HostedEnvoy(self.hosts[name], self.folder / name, name, environment)
-            for name, environment in self._callers.items()
+            HostedEnvoy(self.hosts["operator"], self.folder / name, name, environment)
+            for name, environment in self.callers.items()
         ]
         for name in SERVICES:
-            self.instances[name] = Instance(name, self.hosts[name], self.folder / name, self._environment(name))
+            self.instances[name] = Instance(name, self.hosts[name], self.folder / name, self._environment(name, name))
             self._stack.callback(self.instances[name].close)
         for each in self.instances.values():
             each.envoy.__enter__()
@@ -186,15 +190,19 @@ class Fleet:
         for sidecar in sidecars:
             self._stack.enter_context(sidecar)
         self.until_ready(*SERVICES)
-        done = self.command("workers", "register", "-", stdin=json.dumps(self.worker.registration()))
-        assert done["status"] == "healthy", done
+        self.register()
         self.command("prices", "set", MODEL, "--prompt", PRICE[0], "--completion", PRICE[1])
 
-    def _environment(self, name: str) -> dict[str, str]:
+    def register(self) -> None:
+        """Make the worker the one of its name."""
+        done = self.command("workers", "register", "-", stdin=json.dumps(self.worker.registration()))
+        assert done["status"] == "healthy", done
+
+    def _environment(self, name: str, host: str) -> dict[str, str]:
         folder = self.folder / name
         folder.mkdir(parents=True, exist_ok=True)
         own = {key: value for key, value in os.environ.items() if not key.startswith("SPEEDINFER_")}
-        address = self.hosts[name].address
+        address = self.hosts[host].address
         return own | {
             "SPEEDINFER_CONFIG": str(empty(folder)),
             "SPEEDINFER_DATA_DIR": str(folder / "data"),
@@ -219,12 +227,12 @@ class Fleet:
         for name in names:
             until(self.instances[name].is_ready, f"{name} is ready", 90)
 
-    def command(self, *arguments: str, stdin: str | None = None, whose: str = "operator") -> Any:
-        """Run the command on the operator's machine, or finance's, through the sidecar there; its value."""
-        with self.hosts[whose].entered():
+    def command(self, *arguments: str, stdin: str | None = None, whose: str = OPERATOR) -> Any:
+        """Run the command on the operator's machine, through the operator's sidecar there or finance's; its value."""
+        with self.hosts["operator"].entered():
             done = subprocess.run(
                 [sys.executable, "-m", "services.cli.main", *arguments, "--json"],
-                env=self._callers[whose],
+                env=self.callers[whose],
                 cwd=self.folder / whose,
                 input=stdin,
                 capture_output=True,
@@ -239,9 +247,14 @@ class Fleet:
         """Where clients come in."""
         return [f"https://{self.hosts[name].address}:{PUBLIC}" for name in EDGES]
 
+    @property
+    def authority(self) -> Path:
+        """The CA of the edges' certificates."""
+        return self.certificates / "ca" / "tls.crt"
+
     def trust(self) -> ssl.SSLContext:
-        """Trusts the CA of the edges' certificates and nobody else."""
-        return ssl.create_default_context(cafile=str(self.certificates / "ca" / "tls.crt"))
+        """Trusts that and nobody else."""
+        return ssl.create_default_context(cafile=str(self.authority))
 
     def from_outside(self, work: Callable[[], Awaitable[Result]]) -> Result:
         """Run a coroutine on the operator's machine, as a client; on a loop and a thread of its own."""

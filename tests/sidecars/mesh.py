@@ -50,7 +50,14 @@ def short_lived_connections(folder: Path) -> Path:
 class Mesh(Product):
     """`with Mesh(folder, upstream) as mesh:` gives three services and four Envoys that are ready, a worker and a price."""
 
-    def __init__(self, folder: Path, upstream: Upstream, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        upstream: Upstream | None,
+        settings: Mapping[str, str] | None = None,
+        templates: Path | None = None,
+    ) -> None:
+        """Without `upstream` no worker is there. `templates` of the sidecars; without, those with short connections."""
         super().__init__(folder, settings)
         self._upstream = upstream
         self.certificates = certificates(folder / "certificates", "make", "--public-name", HOSTS["edge"])
@@ -78,7 +85,7 @@ class Mesh(Product):
         }
         # The command's.
         self.environment = self._environments["operator"]
-        templates = short_lived_connections(folder / "templates")
+        templates = templates or short_lived_connections(folder / "templates")
         self.envoys = {
             name: Envoy(folder / f"{name}-sidecar", name, environment, templates)
             for name, environment in self._environments.items()
@@ -90,8 +97,9 @@ class Mesh(Product):
                 envoy.__enter__()
             self.start(*NAMES)
             until(self._operator_finds_them, "the operator's sidecar sees the services healthy")
-            assert self.register(self._upstream.registration())["status"] == "healthy"
-            self.price(MODEL)
+            if self._upstream:
+                assert self.register(self._upstream.registration())["status"] == "healthy"
+                self.price(MODEL)
         except BaseException:
             self.__exit__(None, None, None)
             raise

@@ -5,17 +5,21 @@ can be seen (a process that is gone), and a few after one that cannot (a cable),
 """
 
 import asyncio
+import os
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
 from services.common.money import parse_usd
-from tests.harness import hosts
+from tests.harness import deployed, hosts
 from tests.harness.charges import charge_nanos
 from tests.harness.until import until
 from tests.harness.upstream import MODEL, Script
@@ -33,6 +37,9 @@ TALE = Script(pieces=tuple(f"word{number} " for number in range(15)), prompt_tok
 BODY = {"model": MODEL, "messages": [{"role": "user", "content": "tell me"}], "max_tokens": 64}
 BLINK_S = 1.0
 PARTITION_S = 10.0
+SUITE = ("test_answers.py", "test_bad_input.py", "test_command.py")
+SUITE_WITHIN_S = 300
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +88,7 @@ def under_load(fleet: Fleet, customer: Customer, fault: Fault) -> list[Call]:
 def adds_up(fleet: Fleet, customer: Customer, calls: list[Call]) -> None:
     """Each call that was seen whole has one charge, of its own amount; none has two; the ledger agrees with itself."""
     account = until(lambda: _unheld(fleet, customer), "nothing is held", 120)
-    entries = fleet.command("ledger", "list", "--account", customer.account_id, whose="finance")
+    entries = fleet.command("ledger", "list", "--account", customer.account_id, whose=deployed.FINANCE)
     charges = [entry for entry in entries if entry["kind"] in ("charge", "late_charge")]
     times = Counter(entry["request_id"] for entry in charges)
     assert [request for request, count in times.items() if count > 1] == []
@@ -90,7 +97,7 @@ def adds_up(fleet: Fleet, customer: Customer, calls: list[Call]) -> None:
     assert [call for call in whole if call.request_id not in amounts] == []
     assert [call for call in whole if amounts[call.request_id] != charge_nanos(call.usage or {}, *PRICE)] == []
     assert parse_usd(account["balance"]) == parse_usd(CREDIT) - sum(amounts.values())
-    assert fleet.command("ledger", "verify", whose="finance")["ok"]
+    assert fleet.command("ledger", "verify", whose=deployed.FINANCE)["ok"]
 
 
 def _unheld(fleet: Fleet, customer: Customer) -> dict[str, Any] | None:
@@ -170,3 +177,26 @@ def test_a_rolling_restart_of_everything_cuts_no_stream(fleet: Fleet, customer: 
     calls = under_load(fleet, customer, roll)
     assert failed(calls) == []
     adds_up(fleet, customer, calls)
+
+
+@pytest.mark.parametrize("door", [0, 1])
+def test_the_black_box_suite_through_a_public_door(fleet: Fleet, tmp_path: Path, door: int) -> None:
+    description = tmp_path / "deployment.json"
+    here = fleet.hosts["operator"]
+    deployed.describe(description, fleet.urls()[door], fleet.authority, here.address, fleet.callers)
+    suite = [str(ROOT / "tests" / "blackbox" / name) for name in SUITE]
+    try:
+        with here.entered():
+            done = subprocess.run(
+                [sys.executable, "-m", "pytest", "-q", "-m", "not inside", "-p", "no:cacheprovider", *suite],
+                env={**os.environ, deployed.VARIABLE: str(description)},
+                cwd=ROOT,
+                capture_output=True,
+                text=True,
+                timeout=SUITE_WITHIN_S,
+                check=False,
+            )
+    finally:
+        # The suite's own worker had its name.
+        fleet.register()
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
