@@ -36,6 +36,8 @@ LISTEN = {"edge": "127.0.0.1:8080", "router": "127.0.0.1:50051", "billing": "127
 PRICE = ("0.20", "0.60")
 END_WITHIN_S = 30.0
 TOKEN = "an-operator-s-token-for-tests-only-0123456789"
+# Processes end with the thread that started them; this one lives as long as the run.
+_starter = ThreadPoolExecutor(1, "starts processes")
 
 
 class HostedEnvoy(Envoy):
@@ -47,6 +49,9 @@ class HostedEnvoy(Envoy):
 
     def start(self) -> None:
         """See Envoy."""
+        _starter.submit(self._start).result()
+
+    def _start(self) -> None:
         with self._host.entered():
             super().start()
 
@@ -91,9 +96,12 @@ class Instance:
     def start(self) -> None:
         """Start the service; see `is_ready`."""
         assert self._process is None or self._process.poll() is not None, f"{self.name} runs"
+        self._process = _starter.submit(self._start).result()
+
+    def _start(self) -> subprocess.Popen[bytes]:
         with self.host.entered(), self.log.open("ab") as log:
             self._log_from = log.tell()
-            self._process = subprocess.Popen(
+            return subprocess.Popen(
                 [sys.executable, "-m", "services.cli.main", self.service, "--with-parent", str(os.getpid())],
                 env=self.environment,
                 cwd=self.folder,
