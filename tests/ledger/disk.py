@@ -23,6 +23,8 @@ _write_t = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctyp
 _truncate_t = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int64)
 _sync_t = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int)
 
+_KEPT: list[Any] = []
+
 
 class _Methods(ctypes.Structure):
     """sqlite3_io_methods, as far as it is touched; the rest is copied."""
@@ -57,8 +59,10 @@ class Disk:
         self._durable: dict[str, bytearray] = {}
         # Written and not confirmed: an offset and bytes, or a length to cut to.
         self._pending: dict[str, list[tuple[int, bytes | None]]] = {}
-        self._kept: list[Any] = []
+        # For the whole run: a connection that a failed test left open would else call what is no more.
+        self._kept = _KEPT
         self._methods: dict[int, _Methods] = {}
+        self._kept.append(self._methods)
 
     @contextmanager
     def under_sqlite(self) -> Iterator[None]:
@@ -73,6 +77,7 @@ class Disk:
         ours.name, ours.next = ctypes.cast(ctypes.c_char_p(_NAME), ctypes.c_void_p).value, None
         ours.open = self._keep(_open_t, self._opener(_open_t(usual.open)))
         ours.delete = self._keep(_delete_t, self._deleter(_delete_t(usual.delete)))
+        self._kept.append(ours)
         sqlite.sqlite3_vfs_register(ctypes.addressof(ours), 1)
         try:
             yield

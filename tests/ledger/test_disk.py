@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import grpc
@@ -48,18 +49,22 @@ async def refused(call: object) -> None:
     assert status_of(caught.value) == "UNAVAILABLE"
 
 
-async def found_after_a_loss_of_power(disk: Disk, folder: Path, tmp_path: Path) -> tuple[Service, Client]:
+@asynccontextmanager
+async def found_after_a_loss_of_power(disk: Disk, tmp_path: Path) -> AsyncIterator[Client]:
     """Billing on what the disk would hold."""
     there = tmp_path / "after"
     there.mkdir()
     disk.after_a_loss_of_power(there)
     service = Service(there, url(there))
-    return service, await service.start()
+    try:
+        yield await service.start()
+    finally:
+        await service.stop()
 
 
 @pytest.mark.parametrize("fault", ["full", "read_only", "fsync"])
 async def test_a_failing_disk_acknowledges_nothing_and_billing_recovers(
-    disk: Disk, service: Service, client: Client, folder: Path, tmp_path: Path, fault: str
+    disk: Disk, service: Service, client: Client, tmp_path: Path, fault: str
 ) -> None:
     account = await client.open_account("10")
     key = await client.key(account)
@@ -83,14 +88,13 @@ async def test_a_failing_disk_acknowledges_nothing_and_billing_recovers(
     assert await client.balance(account) == (10 * USD - 10_000, 2 * USD)
     assert (await client.verify()).ok
     # What was acknowledged since is on the disk.
-    after, again = await found_after_a_loss_of_power(disk, folder, tmp_path)
-    assert await again.balance(account) == (10 * USD - 10_000, 2 * USD)
-    assert (await again.verify()).ok
-    await after.stop()
+    async with found_after_a_loss_of_power(disk, tmp_path) as again:
+        assert await again.balance(account) == (10 * USD - 10_000, 2 * USD)
+        assert (await again.verify()).ok
 
 
 async def test_acknowledged_is_on_disk_when_the_power_goes(
-    disk: Disk, service: Service, client: Client, folder: Path, tmp_path: Path
+    disk: Disk, service: Service, client: Client, tmp_path: Path
 ) -> None:
     account = await client.open_account("100")
     key = await client.key(account)
@@ -101,14 +105,13 @@ async def test_acknowledged_is_on_disk_when_the_power_goes(
             assert (await client.settle(answer.reservation_id, 7, 3)).status == pb.SETTLE_STATUS_SETTLED
     # Meanwhile the log was moved into the database.
     assert disk.syncs["billing.db"] > at_first
-    after, again = await found_after_a_loss_of_power(disk, folder, tmp_path)
-    assert await again.balance(account) == (100 * USD - 160 * 10_000, 0)
-    assert (await again.verify()).ok
-    await after.stop()
+    async with found_after_a_loss_of_power(disk, tmp_path) as again:
+        assert await again.balance(account) == (100 * USD - 160 * 10_000, 0)
+        assert (await again.verify()).ok
 
 
 async def test_what_a_start_finds_in_the_log_is_on_disk_before_it_is_answered(
-    disk: Disk, service: Service, client: Client, folder: Path, tmp_path: Path
+    disk: Disk, service: Service, client: Client, tmp_path: Path
 ) -> None:
     account = await client.open_account("10")
     key = await client.key(account)
@@ -120,11 +123,10 @@ async def test_what_a_start_finds_in_the_log_is_on_disk_before_it_is_answered(
     disk.fails = ""
     client = await service.start()
     assert (await client.reserve(item)).reservation.state == pb.RESERVATION_STATE_HELD
-    after, again = await found_after_a_loss_of_power(disk, folder, tmp_path)
-    assert await again.balance(account) == (10 * USD, USD)
-    kept = await again.request(account, item.reservation_id)
-    assert kept.state == pb.RESERVATION_STATE_HELD
-    await after.stop()
+    async with found_after_a_loss_of_power(disk, tmp_path) as again:
+        assert await again.balance(account) == (10 * USD, USD)
+        kept = await again.request(account, item.reservation_id)
+        assert kept.state == pb.RESERVATION_STATE_HELD
 
 
 @pytest.mark.parametrize("fault", ["full", "fsync"])
