@@ -28,6 +28,7 @@ from tests.sidecars.fleet import PRICE, SERVICES, Fleet
 
 pytestmark = [
     pytest.mark.fleet,
+    pytest.mark.timeout(600),
     pytest.mark.skipif(not hosts.possible(), reason="network namespaces need root and Linux"),
 ]
 CREDIT = "1000"
