@@ -188,9 +188,9 @@ class SidecarSettings(Section):
     # edge.billing_target, which are where they are found on this machine.
     routers: str = ""
     billings: str = ""
-    # How long a client may take for a request's head, and for all of it.
+    # How long a client may take for a request's head, and for all of it: longer than the edge gives it, whose answer says more.
     header_timeout_s: Positive = 10.0
-    body_timeout_s: Positive = 30.0
+    body_timeout_s: Positive = 90.0
 
 
 class Settings(BaseSettings):
