@@ -43,6 +43,15 @@ class ReportServicer(report_pb2_grpc.ReportServiceServicer):
             entries=[_entry(one) for one in entries], next_page_token=str(last.account_seq) if last else ""
         )
 
+    async def ListAccountIds(self, request: pb.ListAccountIdsRequest, context: Any) -> pb.ListAccountIdsResponse:
+        """See the proto."""
+        after, at_most = request.page_token, page.size(request.page_size) + 1
+        found = await self._reading.ask(lambda reader: reader.accounts(after, at_most))
+        accounts, last = page.cut(found, request.page_size)
+        return pb.ListAccountIdsResponse(
+            account_ids=[one.account_id for one in accounts], next_page_token=last.account_id if last else ""
+        )
+
     async def ListReservations(self, request: pb.ListReservationsRequest, context: Any) -> pb.ListReservationsResponse:
         """See the proto."""
         if not all(State.HELD <= state <= State.LATE for state in request.states):

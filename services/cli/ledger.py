@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, TextIO
 
 import typer
-from speedinfer.billing.v1 import account_pb2, account_pb2_grpc, report_pb2, report_pb2_grpc
+from speedinfer.billing.v1 import report_pb2, report_pb2_grpc
 
 from services.cli import connection, output, shape, typed
 from services.cli.failure import CommandError
@@ -101,9 +101,9 @@ def _entries(
 
 
 def _account_ids(billing: connection.Connection) -> list[str]:
-    stub = account_pb2_grpc.AccountServiceStub(billing.channel)
-    found = connection.pages(billing, stub.ListAccounts, account_pb2.ListAccountsRequest())
-    return [account.account_id for page in found for account in page.accounts]
+    stub = report_pb2_grpc.ReportServiceStub(billing.channel)
+    found = connection.pages(billing, stub.ListAccountIds, report_pb2.ListAccountIdsRequest())
+    return [account_id for page in found for account_id in page.account_ids]
 
 
 def _opened(file: Path | None) -> contextlib.AbstractContextManager[TextIO]:

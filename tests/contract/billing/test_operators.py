@@ -255,3 +255,17 @@ async def test_a_call_with_too_many_items_is_refused(client: Client) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await client.reservations.Renew(reservation_pb2.RenewRequest(items=items))
     assert status_of(caught.value) == "INVALID_ARGUMENT"
+
+
+async def test_finance_finds_whose_ledgers_there_are(client: Client) -> None:
+    made = sorted([await client.open_account("1") for _ in range(3)])
+    found: list[str] = []
+    question = report_pb2.ListAccountIdsRequest(page_size=2)
+    while True:
+        page = await client.reports.ListAccountIds(question, metadata=ADMIN)
+        assert 0 < len(page.account_ids) <= 2
+        found += page.account_ids
+        if not page.next_page_token:
+            break
+        question.page_token = page.next_page_token
+    assert found == made

@@ -29,33 +29,37 @@ from speedinfer.billing.v1 import usage_pb2 as speedinfer_dot_billing_dot_v1_dot
 from speedinfer.common.v1 import usage_pb2 as speedinfer_dot_common_dot_v1_dot_usage__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"speedinfer/billing/v1/report.proto\x12\x15speedinfer.billing.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/type/money.proto\x1a\'speedinfer/billing/v1/reservation.proto\x1a!speedinfer/billing/v1/usage.proto\x1a speedinfer/common/v1/usage.proto\"\x96\x03\n\x05\x45ntry\x12\x10\n\x08\x65ntry_id\x18\x01 \x01(\t\x12\x16\n\x0etransaction_id\x18\x02 \x01(\t\x12\x12\n\naccount_id\x18\x03 \x01(\t\x12.\n\x04kind\x18\x04 \x01(\x0e\x32 .speedinfer.billing.v1.EntryKind\x12\"\n\x06\x61mount\x18\x05 \x01(\x0b\x32\x12.google.type.Money\x12-\n\tbooked_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nrequest_id\x18\x07 \x01(\t\x12\x0e\n\x06key_id\x18\x08 \x01(\t\x12\r\n\x05model\x18\t \x01(\t\x12\x15\n\rprice_version\x18\n \x01(\t\x12*\n\x05usage\x18\x0b \x01(\x0b\x32\x1b.speedinfer.common.v1.Usage\x12\x11\n\tworker_id\x18\x0c \x01(\t\x12\x10\n\x08\x61ttempts\x18\r \x01(\r\x12\x0c\n\x04note\x18\x0e \x01(\t\x12#\n\x07\x62\x61lance\x18\x0f \x01(\x0b\x32\x12.google.type.Money\"\xa1\x01\n\x12ListEntriesRequest\x12\x12\n\naccount_id\x18\x01 \x01(\t\x12(\n\x04\x66rom\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12&\n\x02to\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\tpage_size\x18\x04 \x01(\r\x12\x12\n\npage_token\x18\x05 \x01(\t\"]\n\x13ListEntriesResponse\x12-\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x1c.speedinfer.billing.v1.Entry\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x8d\x01\n\x17ListReservationsRequest\x12\x12\n\naccount_id\x18\x01 \x01(\t\x12\x37\n\x06states\x18\x02 \x03(\x0e\x32\'.speedinfer.billing.v1.ReservationState\x12\x11\n\tpage_size\x18\x03 \x01(\r\x12\x12\n\npage_token\x18\x04 \x01(\t\"m\n\x18ListReservationsResponse\x12\x38\n\x0creservations\x18\x01 \x03(\x0b\x32\".speedinfer.billing.v1.Reservation\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"w\n\x0fGetUsageRequest\x12\x12\n\naccount_id\x18\x01 \x01(\t\x12(\n\x04\x66rom\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12&\n\x02to\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\x85\x02\n\x10GetUsageResponse\x12#\n\x07\x62\x61lance\x18\x01 \x01(\x0b\x32\x12.google.type.Money\x12 \n\x04held\x18\x02 \x01(\x0b\x32\x12.google.type.Money\x12%\n\tavailable\x18\x03 \x01(\x0b\x32\x12.google.type.Money\x12(\n\x04\x66rom\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12&\n\x02to\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x31\n\x06models\x18\x06 \x03(\x0b\x32!.speedinfer.billing.v1.ModelUsage\"*\n\x13VerifyLedgerRequest\x12\x13\n\x0bpublic_keys\x18\x01 \x01(\t\"\x92\x01\n\x14VerifyLedgerResponse\x12\n\n\x02ok\x18\x01 \x01(\x08\x12\x10\n\x08problems\x18\x02 \x03(\t\x12\x10\n\x08\x61\x63\x63ounts\x18\x03 \x01(\x03\x12\x14\n\x0ctransactions\x18\x04 \x01(\x03\x12\x0f\n\x07\x65ntries\x18\x05 \x01(\x03\x12\x14\n\x0creservations\x18\x06 \x01(\x03\x12\r\n\x05seals\x18\x07 \x01(\x03*\xba\x01\n\tEntryKind\x12\x1a\n\x16\x45NTRY_KIND_UNSPECIFIED\x10\x00\x12\x15\n\x11\x45NTRY_KIND_CREDIT\x10\x01\x12\x15\n\x11\x45NTRY_KIND_CHARGE\x10\x02\x12\x1a\n\x16\x45NTRY_KIND_LATE_CHARGE\x10\x03\x12\x15\n\x11\x45NTRY_KIND_REFUND\x10\x04\x12\x19\n\x15\x45NTRY_KIND_ADJUSTMENT\x10\x05\x12\x15\n\x11\x45NTRY_KIND_EXPIRY\x10\x06\x32\xb0\x03\n\rReportService\x12\x64\n\x0bListEntries\x12).speedinfer.billing.v1.ListEntriesRequest\x1a*.speedinfer.billing.v1.ListEntriesResponse\x12s\n\x10ListReservations\x12..speedinfer.billing.v1.ListReservationsRequest\x1a/.speedinfer.billing.v1.ListReservationsResponse\x12[\n\x08GetUsage\x12&.speedinfer.billing.v1.GetUsageRequest\x1a\'.speedinfer.billing.v1.GetUsageResponse\x12g\n\x0cVerifyLedger\x12*.speedinfer.billing.v1.VerifyLedgerRequest\x1a+.speedinfer.billing.v1.VerifyLedgerResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"speedinfer/billing/v1/report.proto\x12\x15speedinfer.billing.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/type/money.proto\x1a\'speedinfer/billing/v1/reservation.proto\x1a!speedinfer/billing/v1/usage.proto\x1a speedinfer/common/v1/usage.proto\">\n\x15ListAccountIdsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"F\n\x16ListAccountIdsResponse\x12\x13\n\x0b\x61\x63\x63ount_ids\x18\x01 \x03(\t\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x96\x03\n\x05\x45ntry\x12\x10\n\x08\x65ntry_id\x18\x01 \x01(\t\x12\x16\n\x0etransaction_id\x18\x02 \x01(\t\x12\x12\n\naccount_id\x18\x03 \x01(\t\x12.\n\x04kind\x18\x04 \x01(\x0e\x32 .speedinfer.billing.v1.EntryKind\x12\"\n\x06\x61mount\x18\x05 \x01(\x0b\x32\x12.google.type.Money\x12-\n\tbooked_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nrequest_id\x18\x07 \x01(\t\x12\x0e\n\x06key_id\x18\x08 \x01(\t\x12\r\n\x05model\x18\t \x01(\t\x12\x15\n\rprice_version\x18\n \x01(\t\x12*\n\x05usage\x18\x0b \x01(\x0b\x32\x1b.speedinfer.common.v1.Usage\x12\x11\n\tworker_id\x18\x0c \x01(\t\x12\x10\n\x08\x61ttempts\x18\r \x01(\r\x12\x0c\n\x04note\x18\x0e \x01(\t\x12#\n\x07\x62\x61lance\x18\x0f \x01(\x0b\x32\x12.google.type.Money\"\xa1\x01\n\x12ListEntriesRequest\x12\x12\n\naccount_id\x18\x01 \x01(\t\x12(\n\x04\x66rom\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12&\n\x02to\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\tpage_size\x18\x04 \x01(\r\x12\x12\n\npage_token\x18\x05 \x01(\t\"]\n\x13ListEntriesResponse\x12-\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x1c.speedinfer.billing.v1.Entry\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x8d\x01\n\x17ListReservationsRequest\x12\x12\n\naccount_id\x18\x01 \x01(\t\x12\x37\n\x06states\x18\x02 \x03(\x0e\x32\'.speedinfer.billing.v1.ReservationState\x12\x11\n\tpage_size\x18\x03 \x01(\r\x12\x12\n\npage_token\x18\x04 \x01(\t\"m\n\x18ListReservationsResponse\x12\x38\n\x0creservations\x18\x01 \x03(\x0b\x32\".speedinfer.billing.v1.Reservation\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"w\n\x0fGetUsageRequest\x12\x12\n\naccount_id\x18\x01 \x01(\t\x12(\n\x04\x66rom\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12&\n\x02to\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\x85\x02\n\x10GetUsageResponse\x12#\n\x07\x62\x61lance\x18\x01 \x01(\x0b\x32\x12.google.type.Money\x12 \n\x04held\x18\x02 \x01(\x0b\x32\x12.google.type.Money\x12%\n\tavailable\x18\x03 \x01(\x0b\x32\x12.google.type.Money\x12(\n\x04\x66rom\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12&\n\x02to\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x31\n\x06models\x18\x06 \x03(\x0b\x32!.speedinfer.billing.v1.ModelUsage\"*\n\x13VerifyLedgerRequest\x12\x13\n\x0bpublic_keys\x18\x01 \x01(\t\"\x92\x01\n\x14VerifyLedgerResponse\x12\n\n\x02ok\x18\x01 \x01(\x08\x12\x10\n\x08problems\x18\x02 \x03(\t\x12\x10\n\x08\x61\x63\x63ounts\x18\x03 \x01(\x03\x12\x14\n\x0ctransactions\x18\x04 \x01(\x03\x12\x0f\n\x07\x65ntries\x18\x05 \x01(\x03\x12\x14\n\x0creservations\x18\x06 \x01(\x03\x12\r\n\x05seals\x18\x07 \x01(\x03*\xba\x01\n\tEntryKind\x12\x1a\n\x16\x45NTRY_KIND_UNSPECIFIED\x10\x00\x12\x15\n\x11\x45NTRY_KIND_CREDIT\x10\x01\x12\x15\n\x11\x45NTRY_KIND_CHARGE\x10\x02\x12\x1a\n\x16\x45NTRY_KIND_LATE_CHARGE\x10\x03\x12\x15\n\x11\x45NTRY_KIND_REFUND\x10\x04\x12\x19\n\x15\x45NTRY_KIND_ADJUSTMENT\x10\x05\x12\x15\n\x11\x45NTRY_KIND_EXPIRY\x10\x06\x32\x9f\x04\n\rReportService\x12\x64\n\x0bListEntries\x12).speedinfer.billing.v1.ListEntriesRequest\x1a*.speedinfer.billing.v1.ListEntriesResponse\x12s\n\x10ListReservations\x12..speedinfer.billing.v1.ListReservationsRequest\x1a/.speedinfer.billing.v1.ListReservationsResponse\x12[\n\x08GetUsage\x12&.speedinfer.billing.v1.GetUsageRequest\x1a\'.speedinfer.billing.v1.GetUsageResponse\x12g\n\x0cVerifyLedger\x12*.speedinfer.billing.v1.VerifyLedgerRequest\x1a+.speedinfer.billing.v1.VerifyLedgerResponse\x12m\n\x0eListAccountIds\x12,.speedinfer.billing.v1.ListAccountIdsRequest\x1a-.speedinfer.billing.v1.ListAccountIdsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'speedinfer.billing.v1.report_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_ENTRYKIND']._serialized_start=1731
-  _globals['_ENTRYKIND']._serialized_end=1917
-  _globals['_ENTRY']._serialized_start=230
-  _globals['_ENTRY']._serialized_end=636
-  _globals['_LISTENTRIESREQUEST']._serialized_start=639
-  _globals['_LISTENTRIESREQUEST']._serialized_end=800
-  _globals['_LISTENTRIESRESPONSE']._serialized_start=802
-  _globals['_LISTENTRIESRESPONSE']._serialized_end=895
-  _globals['_LISTRESERVATIONSREQUEST']._serialized_start=898
-  _globals['_LISTRESERVATIONSREQUEST']._serialized_end=1039
-  _globals['_LISTRESERVATIONSRESPONSE']._serialized_start=1041
-  _globals['_LISTRESERVATIONSRESPONSE']._serialized_end=1150
-  _globals['_GETUSAGEREQUEST']._serialized_start=1152
-  _globals['_GETUSAGEREQUEST']._serialized_end=1271
-  _globals['_GETUSAGERESPONSE']._serialized_start=1274
-  _globals['_GETUSAGERESPONSE']._serialized_end=1535
-  _globals['_VERIFYLEDGERREQUEST']._serialized_start=1537
-  _globals['_VERIFYLEDGERREQUEST']._serialized_end=1579
-  _globals['_VERIFYLEDGERRESPONSE']._serialized_start=1582
-  _globals['_VERIFYLEDGERRESPONSE']._serialized_end=1728
-  _globals['_REPORTSERVICE']._serialized_start=1920
-  _globals['_REPORTSERVICE']._serialized_end=2352
+  _globals['_ENTRYKIND']._serialized_start=1867
+  _globals['_ENTRYKIND']._serialized_end=2053
+  _globals['_LISTACCOUNTIDSREQUEST']._serialized_start=229
+  _globals['_LISTACCOUNTIDSREQUEST']._serialized_end=291
+  _globals['_LISTACCOUNTIDSRESPONSE']._serialized_start=293
+  _globals['_LISTACCOUNTIDSRESPONSE']._serialized_end=363
+  _globals['_ENTRY']._serialized_start=366
+  _globals['_ENTRY']._serialized_end=772
+  _globals['_LISTENTRIESREQUEST']._serialized_start=775
+  _globals['_LISTENTRIESREQUEST']._serialized_end=936
+  _globals['_LISTENTRIESRESPONSE']._serialized_start=938
+  _globals['_LISTENTRIESRESPONSE']._serialized_end=1031
+  _globals['_LISTRESERVATIONSREQUEST']._serialized_start=1034
+  _globals['_LISTRESERVATIONSREQUEST']._serialized_end=1175
+  _globals['_LISTRESERVATIONSRESPONSE']._serialized_start=1177
+  _globals['_LISTRESERVATIONSRESPONSE']._serialized_end=1286
+  _globals['_GETUSAGEREQUEST']._serialized_start=1288
+  _globals['_GETUSAGEREQUEST']._serialized_end=1407
+  _globals['_GETUSAGERESPONSE']._serialized_start=1410
+  _globals['_GETUSAGERESPONSE']._serialized_end=1671
+  _globals['_VERIFYLEDGERREQUEST']._serialized_start=1673
+  _globals['_VERIFYLEDGERREQUEST']._serialized_end=1715
+  _globals['_VERIFYLEDGERRESPONSE']._serialized_start=1718
+  _globals['_VERIFYLEDGERRESPONSE']._serialized_end=1864
+  _globals['_REPORTSERVICE']._serialized_start=2056
+  _globals['_REPORTSERVICE']._serialized_end=2599
 # @@protoc_insertion_point(module_scope)

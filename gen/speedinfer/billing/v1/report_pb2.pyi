@@ -65,6 +65,60 @@ ENTRY_KIND_EXPIRY: EntryKind.ValueType  # 6
 Global___EntryKind: _TypeAlias = EntryKind  # noqa: Y015
 
 @_typing.final
+class ListAccountIdsRequest(_message.Message):
+    """ListAccountIdsRequest asks for a page."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    page_size: _builtins.int
+    """How many at most; zero means 100, more than 1000 means 1000."""
+    page_token: _builtins.str
+    """next_page_token of the page before."""
+    def __init__(
+        self,
+        *,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListAccountIdsRequest: _TypeAlias = ListAccountIdsRequest  # noqa: Y015
+
+@_typing.final
+class ListAccountIdsResponse(_message.Message):
+    """ListAccountIdsResponse is a page."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ACCOUNT_IDS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Where to go on; empty at the end."""
+    @_builtins.property
+    def account_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """In order."""
+
+    def __init__(
+        self,
+        *,
+        account_ids: _abc.Iterable[_builtins.str] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["account_ids", b"account_ids", "next_page_token", b"next_page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListAccountIdsResponse: _TypeAlias = ListAccountIdsResponse  # noqa: Y015
+
+@_typing.final
 class Entry(_message.Message):
     """Entry is one leg of a transaction."""
 

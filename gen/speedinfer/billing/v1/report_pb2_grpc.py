@@ -55,6 +55,11 @@ class ReportServiceStub:
                 request_serializer=speedinfer_dot_billing_dot_v1_dot_report__pb2.VerifyLedgerRequest.SerializeToString,
                 response_deserializer=speedinfer_dot_billing_dot_v1_dot_report__pb2.VerifyLedgerResponse.FromString,
                 _registered_method=True)
+        self.ListAccountIds = channel.unary_unary(
+                '/speedinfer.billing.v1.ReportService/ListAccountIds',
+                request_serializer=speedinfer_dot_billing_dot_v1_dot_report__pb2.ListAccountIdsRequest.SerializeToString,
+                response_deserializer=speedinfer_dot_billing_dot_v1_dot_report__pb2.ListAccountIdsResponse.FromString,
+                _registered_method=True)
 
 
 class ReportServiceServicer:
@@ -89,6 +94,13 @@ class ReportServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListAccountIds(self, request, context):
+        """ListAccountIds answers whose ledgers there are, so that all can be read without the right to change an account.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ReportServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -111,6 +123,11 @@ def add_ReportServiceServicer_to_server(servicer, server):
                     servicer.VerifyLedger,
                     request_deserializer=speedinfer_dot_billing_dot_v1_dot_report__pb2.VerifyLedgerRequest.FromString,
                     response_serializer=speedinfer_dot_billing_dot_v1_dot_report__pb2.VerifyLedgerResponse.SerializeToString,
+            ),
+            'ListAccountIds': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListAccountIds,
+                    request_deserializer=speedinfer_dot_billing_dot_v1_dot_report__pb2.ListAccountIdsRequest.FromString,
+                    response_serializer=speedinfer_dot_billing_dot_v1_dot_report__pb2.ListAccountIdsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -222,6 +239,33 @@ class ReportService:
             '/speedinfer.billing.v1.ReportService/VerifyLedger',
             speedinfer_dot_billing_dot_v1_dot_report__pb2.VerifyLedgerRequest.SerializeToString,
             speedinfer_dot_billing_dot_v1_dot_report__pb2.VerifyLedgerResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListAccountIds(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/speedinfer.billing.v1.ReportService/ListAccountIds',
+            speedinfer_dot_billing_dot_v1_dot_report__pb2.ListAccountIdsRequest.SerializeToString,
+            speedinfer_dot_billing_dot_v1_dot_report__pb2.ListAccountIdsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -41,6 +41,8 @@ class ReportServiceStub:
     """GetUsage sums an account's charges by model."""
     VerifyLedger: _grpc.UnaryUnaryMultiCallable[_report_pb2.VerifyLedgerRequest, _report_pb2.VerifyLedgerResponse]
     """VerifyLedger rebuilds every figure from the entries, looks at chains and seals, and says what does not add up."""
+    ListAccountIds: _grpc.UnaryUnaryMultiCallable[_report_pb2.ListAccountIdsRequest, _report_pb2.ListAccountIdsResponse]
+    """ListAccountIds answers whose ledgers there are, so that all can be read without the right to change an account."""
 
 @_typing.type_check_only
 class ReportServiceAsyncStub(ReportServiceStub):
@@ -55,6 +57,8 @@ class ReportServiceAsyncStub(ReportServiceStub):
     """GetUsage sums an account's charges by model."""
     VerifyLedger: _aio.UnaryUnaryMultiCallable[_report_pb2.VerifyLedgerRequest, _report_pb2.VerifyLedgerResponse]  # type: ignore[assignment]
     """VerifyLedger rebuilds every figure from the entries, looks at chains and seals, and says what does not add up."""
+    ListAccountIds: _aio.UnaryUnaryMultiCallable[_report_pb2.ListAccountIdsRequest, _report_pb2.ListAccountIdsResponse]  # type: ignore[assignment]
+    """ListAccountIds answers whose ledgers there are, so that all can be read without the right to change an account."""
 
 class ReportServiceServicer(metaclass=_abc_1.ABCMeta):
     """ReportService only reads."""
@@ -90,5 +94,13 @@ class ReportServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_report_pb2.VerifyLedgerResponse, _abc.Awaitable[_report_pb2.VerifyLedgerResponse]]:
         """VerifyLedger rebuilds every figure from the entries, looks at chains and seals, and says what does not add up."""
+
+    @_abc_1.abstractmethod
+    def ListAccountIds(
+        self,
+        request: _report_pb2.ListAccountIdsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_report_pb2.ListAccountIdsResponse, _abc.Awaitable[_report_pb2.ListAccountIdsResponse]]:
+        """ListAccountIds answers whose ledgers there are, so that all can be read without the right to change an account."""
 
 def add_ReportServiceServicer_to_server(servicer: ReportServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
