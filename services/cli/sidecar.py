@@ -141,17 +141,17 @@ def _templates() -> Path:
 def _peers(settings: Settings, service: Sidecar) -> Sequence[Peer]:
     if service in (Sidecar.ROUTER, Sidecar.BILLING):
         return ()
-    found = _pairs("billing", ",".join(settings.billing_targets), "edge.billing_target", settings.sidecar.billings)
+    found = _pairs("billing", settings.billing_targets, "edge.billing_target", settings.sidecar.billings)
     if service is not Sidecar.FINANCE:
         found = [
-            *_pairs("router", ",".join(settings.router_targets), "edge.router_target", settings.sidecar.routers),
+            *_pairs("router", settings.router_targets, "edge.router_target", settings.sidecar.routers),
             *found,
         ]
     return found
 
 
-def _pairs(service: str, targets: str, setting: str, remotes: str) -> list[Peer]:
-    own, others = _listed(targets), _listed(remotes)
+def _pairs(service: str, own: Sequence[str], setting: str, remotes: str) -> list[Peer]:
+    others = [each.strip() for each in remotes.split(",") if each.strip()]
     plural = f"sidecar.{service}s"
     if not others:
         raise CommandError(f"set {plural} to where the sidecars of the {service} instances are, such as 10.0.0.5:15051")
@@ -167,10 +167,6 @@ def _pairs(service: str, targets: str, setting: str, remotes: str) -> list[Peer]
         Peer(f"{service}-{number}", service, local, remote)
         for number, (local, remote) in enumerate(zip(own, others, strict=True), 1)
     ]
-
-
-def _listed(text: str) -> list[str]:
-    return [each.strip() for each in text.split(",") if each.strip()]
 
 
 def _is_local(address: str, setting: str) -> bool:

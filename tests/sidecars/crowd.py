@@ -1,13 +1,12 @@
 """Clients that stream without end through a fleet's public doors, and what became of each call.
 
-A client keeps to one edge and goes to the other when it cannot connect, as behind a load balancer. What is asked of a call
-afterwards is in `Call`.
+A client keeps to one edge and goes to the other when it cannot connect or is answered 503, as behind a load balancer; what the
+other one answers is the call's. What is asked of a call afterwards is in `Call`.
 """
 
 import asyncio
-import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -31,6 +30,8 @@ class Call:
     usage: dict[str, Any] | None = None
     # Empty where the client saw all of it, with [DONE].
     failure: str = ""
+    # Nobody was reached, or all was refused before anything was streamed: another edge may be asked.
+    is_unserved: bool = False
 
     def ran_at(self, moment_s: float) -> bool:
         """Whether it had begun and not ended then."""
@@ -44,6 +45,8 @@ class Crowd:
         self, http: httpx.AsyncClient, urls: Sequence[str], key: str, body: dict[str, Any], clients: int
     ) -> None:
         self.calls: list[Call] = []
+        # What went on to the other edge.
+        self.turned_away: list[Call] = []
         self._http = http
         self._urls = urls
         self._headers = {"authorization": f"Bearer {key}"}
@@ -76,29 +79,37 @@ class Crowd:
     async def _client(self, index: int) -> None:
         # Not all at once.
         await asyncio.sleep(index * 0.01)
-        for turn in itertools.count(index):
-            if self._stopping:
-                return
-            if not await self._call(self._urls[index % len(self._urls)]):
-                await self._call(self._urls[(turn + 1) % len(self._urls)])
+        first, other = (self._urls[(index + each) % len(self._urls)] for each in (0, 1))
+        while not self._stopping:
+            call = await self._call(first)
+            if call.is_unserved and other != first:
+                self.calls.remove(call)
+                self.turned_away.append(call)
+                call = await self._call(other)
+            if call.failure:
+                await asyncio.sleep(LOOK_EVERY_S)
 
-    async def _call(self, url: str) -> bool:
-        """False where nobody was reached."""
+    async def _call(self, url: str) -> Call:
         call = Call(url, time.monotonic())
+        # Marked before it is sent, so that whoever looks sees it.
+        self.calls.append(call)
         try:
-            # Marked before it is sent, so that whoever looks sees it.
-            self.calls.append(call)
             seen = await stream(self._http, f"{url}{PATH}", self._body, self._headers)
-        except (httpx.ConnectError, httpx.ConnectTimeout):
-            self.calls.remove(call)
-            return False
         except (httpx.HTTPError, AssertionError) as error:
-            call.failure = type(error).__name__
+            call.failure = " <- ".join(map(repr, _causes(error)))
+            call.is_unserved = isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout))
         else:
             call.request_id = seen.headers.get("x-request-id", "")
             call.usage = seen.usage if seen.status == 200 else None
+            call.is_unserved = seen.status == 503
             if not seen.done:
                 call.failure = f"{seen.status} {seen.payloads[-1:]}"
         finally:
             call.ended_s = time.monotonic()
-        return True
+        return call
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
