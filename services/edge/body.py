@@ -5,6 +5,7 @@ no bound on what comes out.
 """
 
 import asyncio
+import contextlib
 import zlib
 
 from aiohttp import web
@@ -14,6 +15,8 @@ from services.edge.openai_errors import BODY_TOO_SLOW, Refused, invalid, too_lar
 
 # What is unpacked between two looks at everything else.
 _STEP_BYTES = 1024 * 1024
+# How long a client whose body is refused may go on with it before it hears so.
+_READ_PAST_S = 2.0
 # 16 + zlib's largest window: gzip. 0: zlib's own header (`deflate`).
 _WINDOWS = {"gzip": 31, "x-gzip": 31, "deflate": 0}
 
@@ -40,6 +43,26 @@ def coding(request: web.Request) -> str:
 async def read_json(request: web.Request, limit_bytes: int, deadline_s: float, claim: BodyClaim | None) -> bytes:
     """The body's bytes, decompressed. Refused with 413, 415, 408, 503 where there is no room, or 400 where it is broken.
     Without a claim it is read past: refused alike, but nothing of it is kept."""
+    try:
+        return await _read(request, limit_bytes, deadline_s, claim)
+    except Refused as refused:
+        if refused.problem is not BODY_TOO_SLOW and (request.content_length or 0) <= 2 * limit_bytes:
+            await _read_past(request, 2 * limit_bytes)
+        raise
+
+
+async def _read_past(request: web.Request, limit_bytes: int) -> None:
+    """Let a client write what it has begun, if that is not too much. A proxy between, as our sidecar is, would end the
+    connection after an answer that comes before the body's end, and a client that still writes would never read it."""
+    with contextlib.suppress(TimeoutError, web.RequestPayloadError):
+        async with asyncio.timeout(_READ_PAST_S):
+            async for chunk in request.content.iter_any():
+                limit_bytes -= len(chunk)
+                if limit_bytes <= 0:
+                    return
+
+
+async def _read(request: web.Request, limit_bytes: int, deadline_s: float, claim: BodyClaim | None) -> bytes:
     if (request.content_length or 0) > limit_bytes:
         raise Refused(too_large(limit_bytes))
     check_media_type(request)

@@ -1,7 +1,8 @@
 """Clients that stream without end through a fleet's public doors, and what became of each call.
 
-A client keeps to one edge and goes to the other when it cannot connect or is answered 503, as behind a load balancer; what the
-other one answers is the call's. What is asked of a call afterwards is in `Call`.
+It is as behind a load balancer: each edge is asked for `/readyz`, a client keeps to one edge while that says yes, and goes to
+the other when it does not, cannot be reached, or answers 503; what the other one answers is the call's. What is asked of a call
+afterwards is in `Call`.
 """
 
 import asyncio
@@ -17,6 +18,8 @@ from tests.harness.sse import stream
 from tests.harness.until import LOOK_EVERY_S
 
 PATH = "/v1/chat/completions"
+# How often an edge is asked whether it is ready, and how long it may think.
+ASK_EVERY_S, ANSWER_WITHIN_S = 0.2, 1.0
 
 
 @dataclass
@@ -53,9 +56,12 @@ class Crowd:
         self._body = body | {"stream": True}
         self._clients = clients
         self._stopping = False
+        self._unready: set[str] = set()
         self._tasks: list[asyncio.Task[None]] = []
+        self._balancing: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> "Crowd":
+        self._balancing = [asyncio.create_task(self._balance(url)) for url in self._urls]
         self._tasks = [asyncio.create_task(self._client(index)) for index in range(self._clients)]
         return self
 
@@ -63,7 +69,7 @@ class Crowd:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._stopping = True
-        await asyncio.gather(*self._tasks)
+        await asyncio.gather(*self._tasks, *self._balancing)
 
     async def more(self, count: int, within_s: float = 60.0) -> None:
         """Wait until so many calls more, begun from now on, have come to their end well."""
@@ -79,8 +85,9 @@ class Crowd:
     async def _client(self, index: int) -> None:
         # Not all at once.
         await asyncio.sleep(index * 0.01)
-        first, other = (self._urls[(index + each) % len(self._urls)] for each in (0, 1))
+        ways = [self._urls[(index + each) % len(self._urls)] for each in (0, 1)]
         while not self._stopping:
+            first, other = sorted(ways, key=self._unready.__contains__)
             call = await self._call(first)
             if call.is_unserved and other != first:
                 self.calls.remove(call)
@@ -88,6 +95,15 @@ class Crowd:
                 call = await self._call(other)
             if call.failure:
                 await asyncio.sleep(LOOK_EVERY_S)
+
+    async def _balance(self, url: str) -> None:
+        while not self._stopping:
+            try:
+                is_ready = (await self._http.get(f"{url}/readyz", timeout=ANSWER_WITHIN_S)).status_code == 200
+            except httpx.HTTPError:
+                is_ready = False
+            (self._unready.discard if is_ready else self._unready.add)(url)
+            await asyncio.sleep(ASK_EVERY_S)
 
     async def _call(self, url: str) -> Call:
         call = Call(url, time.monotonic())

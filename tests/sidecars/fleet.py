@@ -25,6 +25,7 @@ from tests.harness.until import until
 from tests.harness.upstream import MODEL, Upstream
 from tests.sidecars.envoy import Envoy
 from tests.sidecars.mesh import certificates, empty
+from tests.sidecars.serial import shown
 from tests.sidecars.store import Store
 
 Result = TypeVar("Result")
@@ -259,6 +260,20 @@ class Fleet:
     def authority(self) -> Path:
         """The CA of the edges' certificates."""
         return self.certificates / "ca" / "tls.crt"
+
+    def rotate(self) -> None:
+        """Make everybody's certificate anew, while all of it runs."""
+        certificates(self.folder / "certificates", "renew")
+
+    def serials(self) -> set[str]:
+        """The serial numbers of the certificates that the sidecars show now, at every door."""
+        places = [
+            f"{each.host.address}:{port}"
+            for each in self.instances.values()
+            for port in ((PUBLIC,) if each.service == "edge" else (INBOUND,))
+        ]
+        with self.hosts["operator"].entered():
+            return {shown(place, self.authority, self.certificates / "edge") for place in places}
 
     def trust(self) -> ssl.SSLContext:
         """Trusts that and nobody else."""

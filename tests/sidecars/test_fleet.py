@@ -186,6 +186,20 @@ def test_a_rolling_restart_of_everything_cuts_no_stream(fleet: Fleet, customer: 
     adds_up(fleet, customer, calls)
 
 
+def test_a_rotation_of_all_certificates_fails_nobody(fleet: Fleet, customer: Customer) -> None:
+    before = fleet.serials()
+
+    async def rotate(crowd: Crowd) -> None:
+        await asyncio.to_thread(fleet.rotate)
+        await asyncio.to_thread(until, lambda: not fleet.serials() & before, "all show their new ones", 30)
+        await crowd.more(CLIENTS)
+
+    crowd = under_load(fleet, customer, rotate)
+    assert failed(crowd.calls) == []
+    assert crowd.turned_away == []
+    adds_up(fleet, customer, crowd.calls)
+
+
 @pytest.mark.parametrize("door", [0, 1])
 def test_the_black_box_suite_through_a_public_door(fleet: Fleet, tmp_path: Path, door: int) -> None:
     description = tmp_path / "deployment.json"

@@ -12,7 +12,6 @@ import httpx
 import pytest
 
 from services.common import certificates
-from services.common.listen import split
 from tests.fakes.canary_words import PROMPT
 from tests.harness.ports import free_port
 from tests.harness.sse import events
@@ -21,20 +20,10 @@ from tests.harness.upstream import MODEL, Script, Upstream
 from tests.sidecars.envoy import Envoy
 from tests.sidecars.mesh import Mesh
 from tests.sidecars.mesh import certificates as run_certs
+from tests.sidecars.serial import shown
 
 WAIT_S = 10.0
 BODY = {"model": MODEL, "messages": [{"role": "user", "content": PROMPT}], "stream": True}
-
-
-def shown(address: str, authority: Path, pair: Path) -> str:
-    """The serial number of the certificate that a server shows now."""
-    context = ssl.create_default_context(cafile=str(authority))
-    context.check_hostname = False
-    context.load_cert_chain(pair / "tls.crt", pair / "tls.key")
-    with socket.create_connection(split(address, "server"), timeout=WAIT_S) as plain, context.wrap_socket(plain) as own:
-        der = own.getpeercert(binary_form=True)
-    assert der is not None
-    return certificates.tell(ssl.DER_cert_to_PEM_cert(der).encode()).serial
 
 
 def on_disk(mesh: Mesh, name: str) -> str:

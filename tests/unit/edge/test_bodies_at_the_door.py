@@ -1,5 +1,6 @@
 """Bodies at the public listener: what is no JSON, too large, or compressed."""
 
+import asyncio
 import gzip
 import json
 import zlib
@@ -85,3 +86,34 @@ async def test_compressed_data_that_makes_nothing_has_its_bound_too(make_stand: 
 async def test_what_is_not_json_is_415(stand: Stand, headers: dict[str, str]) -> None:
     answer = await stand.post(b"{}", headers=headers)
     assert (answer.status, answer.error["code"]) == (415, "unsupported_media_type")
+
+
+@pytest.mark.parametrize(
+    ("kind", "size", "status"),
+    [("application/json", 1001, 413), ("text/plain", 1000, 415)],
+    ids=["too large", "no JSON"],
+)
+async def test_a_refusal_waits_for_a_client_that_writes_before_it_reads(
+    make_stand: Make, kind: str, size: int, status: int
+) -> None:
+    stand = await make_stand(max_body_bytes=1000)
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: e\r\ncontent-type: {kind}\r\ncontent-length: {size}\r\n\r\n"
+    reader, writer = await asyncio.open_connection("127.0.0.1", stand.edge.port)
+    writer.write(head.encode() + b" " * (size - 1))
+    answer = asyncio.ensure_future(reader.readline())
+    # Whoever comes later is answered sooner.
+    assert (await stand.post(b" " * 1001)).status == 413
+    assert not answer.done()
+    writer.write(b" ")
+    assert f" {status} ".encode() in await answer
+    writer.close()
+    await writer.wait_closed()
+
+
+async def test_a_body_far_beyond_its_bound_is_not_waited_for(make_stand: Make) -> None:
+    stand = await make_stand(max_body_bytes=1000)
+    reader, writer = await asyncio.open_connection("127.0.0.1", stand.edge.port)
+    writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nhost: e\r\ncontent-length: 2001\r\n\r\n")
+    assert b" 413 " in await reader.readline()
+    writer.close()
+    await writer.wait_closed()
