@@ -19,7 +19,7 @@ from tests.harness.until import LOOK_EVERY_S
 
 PATH = "/v1/chat/completions"
 # How often an edge is asked whether it is ready, and how long it may think.
-ASK_EVERY_S, ANSWER_WITHIN_S = 0.2, 1.0
+ASK_EVERY_S, ANSWER_WITHIN_S = 0.2, 5.0
 
 
 @dataclass
