@@ -81,8 +81,11 @@ install-demo: install ## make .venv-demo with a language model, llama.cpp and Tr
 run: install ## start everything: three services, and two real workers unless DEMO=0
 	@DEMO=$(DEMO) exec $(BIN)/python demo/run.py
 
-test: install-dev install-demo $(NODE_SDK)/.installed-$(NODE_SDK_VERSION) ## all tests, real parts included
-	@$(BIN)/pytest -q -ra -m "not fleet" $(ARGS)
+# Two pytest processes at once (tests/suite.py): much of a test's time is waiting for starts, deadlines and kills, during which a
+# core idles. By folders, and not test by test over many workers: within a half all share one product, one PostgreSQL and one
+# Triton, as before, and what measures or strains the machine stays in a row. ARGS that name a file or folder run it alone.
+test: install-dev install-demo $(NODE_SDK)/.installed-$(NODE_SDK_VERSION) ## all tests, real parts included; two halves at once
+	@$(BIN)/python -m tests.suite -q -ra -m "not fleet" $(ARGS)
 
 test-fast: install-dev ## the tests that start no process: units and contracts, under a minute
 	@$(BIN)/pytest -q tests/unit tests/contract -m "not processes" $(ARGS)

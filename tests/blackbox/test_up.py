@@ -57,6 +57,14 @@ def up(tmp_path: Path) -> Iterator[Up]:
     running.close()
 
 
+@pytest.fixture(scope="module")
+def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    """One for all tests that leave it running."""
+    running = Up(tmp_path_factory.mktemp("lasting") / "up")
+    yield running
+    running.close()
+
+
 def gone(pid: int) -> bool:
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
@@ -80,11 +88,11 @@ def test_ctrl_c_is_the_same(up: Up) -> None:
     assert all(gone(pid) for pid in up.pids.values())
 
 
-def test_a_second_one_on_the_same_folder_is_refused(up: Up) -> None:
-    shown = up.product.run("up")
+def test_a_second_one_on_the_same_folder_is_refused(lasting: Up) -> None:
+    shown = lasting.product.run("up")
     assert shown.code == 1
     assert "another `speedinfer up`" in shown.err
-    assert str(up.process.pid) in shown.err
+    assert str(lasting.process.pid) in shown.err
 
 
 def test_a_port_that_is_taken_is_named_with_the_way_out(tmp_path: Path) -> None:
@@ -116,12 +124,12 @@ def test_two_settings_with_one_address_are_refused_before_anything_starts(tmp_pa
 
 
 @pytest.mark.parametrize("name", ["billing", "router", "edge"])
-def test_a_service_that_dies_is_started_again(name: str, up: Up) -> None:
-    os.kill(up.pids[name], signal.SIGKILL)
-    until(lambda: f"{name} is back" in up.said.read_text(), f"{name} is started again")
-    assert f"{name} was ended by SIGKILL" in up.said.read_text()
-    assert up.product.command("accounts", "list") == []
-    assert up.product.command("workers", "list") == []
+def test_a_service_that_dies_is_started_again(name: str, lasting: Up) -> None:
+    os.kill(lasting.pids[name], signal.SIGKILL)
+    until(lambda: f"{name} is back" in lasting.said.read_text(), f"{name} is started again")
+    assert f"{name} was ended by SIGKILL" in lasting.said.read_text()
+    assert lasting.product.command("accounts", "list") == []
+    assert lasting.product.command("workers", "list") == []
 
 
 def test_services_drain_when_it_is_killed(up: Up) -> None:

@@ -1,12 +1,15 @@
 """Free ports for processes of tests. Below the range from which the system takes ports for outgoing connections, so that
-none is lost between our look and the process's bind; each is handed out once in a run, and two runs begin apart."""
+none is lost between our look and the process's bind; each is handed out once in a run, and runs at the same
+time begin far apart."""
 
 import itertools
 import os
 import socket
 
 FIRST, LAST = 12_000, 31_999
-_next = itertools.count(os.getpid() * 97)
+# The golden section of the range: however many processes with neighbouring numbers there are, none begins near another.
+_APART = 12_361
+_next = itertools.count(os.getpid() * _APART)
 
 
 def free_port(neighbours: int = 0) -> int:

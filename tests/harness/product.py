@@ -8,13 +8,15 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import grpc
 import httpx
 
 from services.cli import readiness
@@ -249,11 +251,16 @@ class Product:
 
     def register(self, registration: Mapping[str, Any]) -> dict[str, Any]:
         """Register a worker; what the command said of it."""
+        self.know_secrets(registration)
+        worker: dict[str, Any] = self.command("workers", "register", "-", stdin=json.dumps(registration))
+        return worker
+
+    @staticmethod
+    def know_secrets(registration: Mapping[str, Any]) -> None:
+        """Have a worker's credentials looked for at the end of the run."""
         config = registration.get("runtime_config", {})
         for secret in (config.get("api_key", ""), *config.get("headers", {}).values()):
             canaries.KNOWN.add(canaries.CREDENTIAL, secret)
-        worker: dict[str, Any] = self.command("workers", "register", "-", stdin=json.dumps(registration))
-        return worker
 
     def worker(self, worker_id: str) -> dict[str, Any]:
         """One worker as operators see it."""
@@ -269,6 +276,12 @@ class Product:
         """An account's legs of the ledger, newest last."""
         entries: Sequence[dict[str, Any]] = self.command("ledger", "list", "--account", account_id)
         return entries
+
+    @contextmanager
+    def billing(self) -> Iterator[grpc.Channel]:
+        """A connection to billing."""
+        with grpc.insecure_channel(self.address("billing")) as channel:
+            yield channel
 
     def settled(self, account_id: str, timeout_s: float = 30.0) -> dict[str, Any]:
         """An account's figures once nothing of it is held any more."""

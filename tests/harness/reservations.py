@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-import grpc
 from speedinfer.billing.v1 import report_pb2, report_pb2_grpc, reservation_pb2
 
 from tests.harness.product import Product
@@ -23,7 +22,7 @@ def reservations(product: Product, account_id: str) -> list[Held]:
     metadata = (("authorization", f"Bearer {product.admin_token}"),)
     request = report_pb2.ListReservationsRequest(account_id=account_id, page_size=PAGE_SIZE)
     found: list[Held] = []
-    with grpc.insecure_channel(product.address("billing")) as channel:
+    with product.billing() as channel:
         stub = report_pb2_grpc.ReportServiceStub(channel)
         while True:
             page = stub.ListReservations(request, metadata=metadata, timeout=30)

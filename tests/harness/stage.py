@@ -19,7 +19,7 @@ from tests.fakes.worker import FakeWorker
 from tests.harness import http_client
 from tests.harness.charges import charge_nanos
 from tests.harness.fake_worker import ThreadedWorker
-from tests.harness.product import Product
+from tests.harness.kept_product import KeptProduct
 from tests.harness.reservations import reservations
 from tests.harness.sse import Stream, stream
 
@@ -48,7 +48,7 @@ class Stage:
             # Here nearly every request fails: no scenario must spend the retries of the next.
             "SPEEDINFER_ROUTER__LIMITS__RETRY_BURST": "1000000",
         }
-        self.product = Product(folder, settings)
+        self.product = KeptProduct(folder, settings)
         # The router's metrics.
         self.metrics_url = f"http://{self.product.address('router metrics')}"
         self._served = ThreadedWorker(FakeWorker([*table.ALL, *OTHERS]))
