@@ -46,7 +46,7 @@ from services.edge.openai_errors import (
 )
 from services.edge.openai_request import Bounds, InferenceRequest
 from services.edge.orphans import Orphans
-from services.edge.place import Place, is_needed
+from services.edge.place import Place
 from services.edge.prompt_count import PromptCount, PromptCounter
 from services.edge.router_pool import RouterPool
 from services.edge.settler import Settler
@@ -121,9 +121,9 @@ class Admission:
         route = await self._fleet.admit(request.model, request.needs)
         # Only now: a name that nobody serves is a text of the client's, which is in no log.
         arrival.model = request.model
-        self._find_room(caller, request, [worker.worker_id for worker in route.workers])
+        self._find_room(caller, request, route.workers.ids)
         place: Place | None = None
-        if is_needed(route.workers, request):
+        if not route.workers.has_room(request.needs):
             place = await self._find_place(arrival, client, caller, request, route)
         try:
             return await self._hold(arrival, caller, request, route, key_text, place)

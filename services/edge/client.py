@@ -13,6 +13,12 @@ from aiohttp import web
 from aiohttp.http import StreamWriter
 
 
+class _Response(web.StreamResponse):
+    """Whose headers wait for the first bytes and go with them in one system call, as aiohttp has it for whole answers."""
+
+    _send_headers_immediately = False
+
+
 class Client:
     """Whoever sent the request."""
 
@@ -29,7 +35,7 @@ class Client:
 
     @property
     def begun(self) -> bool:
-        """Status and headers are out."""
+        """Status and headers are said; they go with the first bytes."""
         return self.response is not None
 
     def on_leave(self, callback: Callable[[], None] | None) -> None:
@@ -47,18 +53,16 @@ class Client:
             self._on_leave()
 
     async def begin(self, status: int, headers: Mapping[str, str], length: int | None = None) -> None:
-        """Send status and headers; with a length the body is not chunked."""
+        """Say status and headers, before the first bytes; with a length the body is not chunked."""
         if self.gone or self.begun:
             return
-        response = web.StreamResponse(status=status, headers=headers)
+        response = _Response(status=status, headers=headers)
         if length is not None:
             response.content_length = length
         self.response = response
-        try:
-            self._writer = cast(StreamWriter, await response.prepare(self._request))
-            # aiohttp keeps headers back for the first body bytes, which may be long in coming.
-            self._writer.send_headers()
-        except ConnectionError:
+        self._writer = cast(StreamWriter, await response.prepare(self._request))
+        # Nothing was written that could have told: whoever is away already is not to count as one who was shown content.
+        if self._request.transport is None or self._request.transport.is_closing():
             self.left()
 
     async def write(self, data: bytes) -> None:
@@ -72,10 +76,22 @@ class Client:
         except ConnectionError:
             self.left()
 
+    async def end(self, data: bytes) -> None:
+        """Send the last bytes, and with them the end of the body; wait until they are taken as far as `write` does."""
+        if self.gone or self._writer is None:
+            return
+        try:
+            async with asyncio.timeout_at(self._until_s):
+                await self._writer.write_eof(data)
+        except TimeoutError:
+            self._cut()
+        except ConnectionError:
+            self.left()
+
     async def answer(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
         """Send a whole answer."""
         await self.begin(status, headers, len(body))
-        await self.write(body)
+        await self.end(body)
 
     async def _wait_for_room(self) -> None:
         # Waited for by a task that is never cancelled: aiohttp goes on handing out the future that was, and whoever waits
@@ -83,10 +99,13 @@ class Client:
         drained = asyncio.ensure_future(self._drained())
         await asyncio.wait({drained}, timeout=max(self._until_s - asyncio.get_running_loop().time(), 0))
         if not drained.done() and not self.gone:
-            # Bytes are taken one by one without end.
-            if self._request.transport is not None:
-                self._request.transport.abort()
-            self.left()
+            self._cut()
+
+    def _cut(self) -> None:
+        """Bytes are taken one by one without end."""
+        if self._request.transport is not None:
+            self._request.transport.abort()
+        self.left()
 
     async def _drained(self) -> None:
         assert self._writer is not None

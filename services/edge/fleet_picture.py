@@ -4,6 +4,8 @@ from collections.abc import Iterable
 
 from speedinfer.router.v1.fleet_pb2 import Fleet, Model, Worker
 
+from services.edge.model_workers import ModelWorkers
+
 
 class FleetPicture:
     """Models and their workers, as one router knows them."""
@@ -11,6 +13,8 @@ class FleetPicture:
     def __init__(self) -> None:
         self._models: dict[str, Model] = {}
         self._workers: dict[str, Worker] = {}
+        # As far as they were asked for; they end with the picture.
+        self._of_models: dict[str, ModelWorkers] = {}
         self._key = ("", 0)
 
     def take(self, fleet: Fleet) -> None:
@@ -22,13 +26,16 @@ class FleetPicture:
         self._key = (fleet.router_id, fleet.version)
         self._models = {model.name: model for model in fleet.models}
         self._workers = {worker.worker_id: worker for worker in fleet.workers}
+        self._of_models = {}
 
-    def workers_of(self, model: str) -> list[Worker]:
-        """The workers of a model; empty if the router does not know it."""
-        found = self._models.get(model)
-        if found is None:
-            return []
-        return [self._workers[each] for each in found.worker_ids if each in self._workers]
+    def workers_of(self, model: str) -> ModelWorkers | None:
+        """The workers of a model; None if the router knows none. Not to be kept longer than a request takes."""
+        known = self._of_models.get(model)
+        if known is None and (found := self._models.get(model)) is not None:
+            workers = [self._workers[each] for each in found.worker_ids if each in self._workers]
+            if workers:
+                known = self._of_models[model] = ModelWorkers(model, workers)
+        return known
 
 
 def together(fleets: Iterable[Fleet]) -> Fleet:

@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import grpc
-from speedinfer.router.v1.fleet_pb2 import Fleet, Worker, WorkerStatus
+from speedinfer.router.v1.fleet_pb2 import Fleet
 
 from services.edge import capability, fleet_picture
 from services.edge.coalesce import Shared
 from services.edge.known_router import KnownRouter
+from services.edge.model_workers import ModelWorkers
 from services.edge.openai_errors import ROUTER_UNAVAILABLE, Refused, model_not_found
 from services.edge.openai_request import Need
 from services.edge.router_pool import RouterPool
@@ -25,7 +26,7 @@ class Route:
     """Where a request is to go: a router, and the workers of its model there."""
 
     router: KnownRouter
-    workers: list[Worker]
+    workers: ModelWorkers
 
 
 class FleetView:
@@ -52,21 +53,22 @@ class FleetView:
         route = self._route(self._routers.routers, model, needs)
         if route is not None:
             return route
-        workers = [worker for router in self._routers.routers for worker in router.picture.workers_of(model)]
-        if not workers:
+        known = [found for router in self._routers.routers if (found := router.picture.workers_of(model)) is not None]
+        if not known:
             raise Refused(model_not_found(model))
         # No router has a worker for it; of all together, whose every need some router may meet, none is in service.
+        workers = [worker for found in known for worker in found.workers]
         raise Refused(capability.judge(workers, needs, model) or ROUTER_UNAVAILABLE)
 
     def _route(self, routers: Sequence[KnownRouter], model: str, needs: Sequence[Need]) -> Route | None:
-        fit: dict[KnownRouter, list[Worker]] = {}
+        fit: dict[KnownRouter, ModelWorkers] = {}
         for router in routers:
             workers = router.picture.workers_of(model)
-            if workers and capability.judge(workers, needs, model) is None:
+            if workers is not None and workers.judge(needs) is None:
                 fit[router] = workers
         if not fit:
             return None
-        chosen = self._routers.choose([(router, _healthy(workers)) for router, workers in fit.items()])
+        chosen = self._routers.choose([(router, workers.healthy) for router, workers in fit.items()])
         if chosen is None:
             # None of them can take it now; the dispatch waits a little for one that can.
             chosen = next(iter(fit))
@@ -78,8 +80,3 @@ class FleetView:
         if not fleets:
             raise next(answer for answer in answers if isinstance(answer, BaseException))
         return fleet_picture.together(fleets) if len(answers) > 1 else fleets[0]
-
-
-def _healthy(workers: Sequence[Worker]) -> int:
-    healthy = WorkerStatus.WORKER_STATUS_HEALTHY
-    return sum(worker.status == healthy for worker in workers)

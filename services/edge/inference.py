@@ -169,7 +169,7 @@ class Inference:
         except Exception as error:
             _log.exception("request_failed", request_id=admitted.arrival.request_id, error=type(error).__name__)
             if client.begun:
-                await client.write(for_event(INTERNAL))
+                await client.end(for_event(INTERNAL))
             return Refused(INTERNAL)
         finally:
             if not closing.done:
@@ -202,10 +202,10 @@ class Inference:
         if problem is not None:
             if not client.begun:
                 return problem
-            await client.write(for_event(problem))
+            await client.end(for_event(problem))
         elif streamed:
             await answer.flush()
-            await client.write(self._last_events(admitted, outcome, receipt))
+            await client.end(self._last_events(admitted, outcome, receipt))
         else:
             assert outcome.usage is not None
             whole = usage_frame.whole_answer(outcome.body, outcome.usage, receipt.charge_nanos)

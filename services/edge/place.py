@@ -3,11 +3,8 @@
 Invariant: a place that was asked for is given up on every path, by `close`; that does no harm once its request uses it.
 """
 
-from collections.abc import Sequence
-
 import grpc
 import structlog
-from speedinfer.router.v1.fleet_pb2 import Worker, WorkerStatus
 from speedinfer.router.v1.inference_pb2 import HoldPlaceRequest, Requirement
 
 from services.edge.arrival import Arrival
@@ -18,18 +15,6 @@ from services.edge.router_lost import Lost
 from services.edge.router_pool import RouterPool
 
 _log = structlog.get_logger(__name__)
-
-
-def is_needed(workers: Sequence[Worker], request: InferenceRequest) -> bool:
-    """Whether a request needs a place: unless one of those that may take it now has no bound, so that there is room always."""
-    wanted = frozenset(need.feature for need in request.needs)
-    return not any(
-        worker.max_concurrency == 0
-        and worker.status == WorkerStatus.WORKER_STATUS_HEALTHY
-        and worker.circuit == "closed"
-        and wanted.issubset(worker.features)
-        for worker in workers
-    )
 
 
 class Place:

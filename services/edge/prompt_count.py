@@ -62,7 +62,7 @@ class PromptCounter:
         remaining_s: float,
     ) -> PromptCount | None:
         """The prompt's tokens; None if there is nobody to ask, or no answer in time."""
-        if not _is_countable(request) or not any(worker.counts_tokens for worker in route.workers):
+        if not _is_countable(request) or not route.workers.count_tokens:
             return None
         wait_s = min(self._timeout_s, remaining_s)
         try:

@@ -99,7 +99,9 @@ class RouterPool:
         if preferred.is_ready:
             return preferred
         return self.choose([
-            (router, len(workers)) for router in self.routers if (workers := router.picture.workers_of(model))
+            (router, len(known.workers))
+            for router in self.routers
+            if (known := router.picture.workers_of(model)) is not None
         ])  # fmt: skip
 
     def change(self) -> asyncio.Future[None]:

@@ -2,6 +2,7 @@
 takes nothing, and who goes."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 import pytest
@@ -25,6 +26,7 @@ class Socket(asyncio.Transport):
         self.size = 100_000
         self.looks = 0
         self.aborted = False
+        self.written: list[bytes] = []
         self.protocol: BaseProtocol | None = None
 
     def get_write_buffer_size(self) -> int:
@@ -33,6 +35,15 @@ class Socket(asyncio.Transport):
         return self.size
 
     def write(self, data: Any) -> None:
+        self.written.append(bytes(data))
+
+    def writelines(self, list_of_data: Any) -> None:
+        self.write(b"".join(list_of_data))
+
+    def close(self) -> None:
+        self.aborted = True
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         pass
 
     def is_closing(self) -> bool:
@@ -131,3 +142,90 @@ async def test_a_connection_of_which_nothing_is_taken_is_cut() -> None:
     socket = Socket()
     watched(socket)
     await eventually(lambda: socket.aborted)
+
+
+async def served(answer: Callable[[Client], Awaitable[None]], version: str = "1.1") -> Socket:
+    """The connection of a client whose request was answered so, by aiohttp's own server; each write is one system call."""
+    socket, loop, done = Socket(), asyncio.get_running_loop(), asyncio.Event()
+
+    async def handle(request: Any) -> web.StreamResponse:
+        client = Client(request, loop.time() + 60.0)
+        await answer(client)
+        done.set()
+        assert client.response is not None
+        return client.response
+
+    server = _Server(handle)
+    server.max_connections, server.stall_s = 1, 60.0
+    connection = _Protocol(server, loop=loop)
+    socket.protocol = connection
+    connection.connection_made(socket)
+    connection.data_received(f"GET / HTTP/{version}\r\nHost: x\r\n\r\n".encode())
+    await eventually(lambda: done.is_set() and (socket.aborted or connection._waiter is not None))
+    connection.connection_lost(None)
+    return socket
+
+
+async def test_the_headers_of_a_whole_answer_go_with_it_in_one_write() -> None:
+    socket = await served(lambda client: client.answer(200, {"content-type": "application/json"}, b"{}"))
+    (written,) = socket.written
+    assert written.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert written.endswith(b"\r\n\r\n{}")
+
+
+@pytest.mark.parametrize(
+    ("version", "bodies"),
+    [
+        ("1.1", [b"5\r\nfirst\r\n", b"6\r\nsecond\r\n", b"4\r\nlast\r\n0\r\n\r\n"]),
+        ("1.0", [b"first", b"second", b"last"]),
+    ],
+)
+async def test_a_stream_costs_a_write_for_each_part_and_none_for_headers_and_end(
+    version: str, bodies: list[bytes]
+) -> None:
+    async def answer(client: Client) -> None:
+        await client.begin(200, {"content-type": "text/event-stream"})
+        await client.write(b"first")
+        await client.write(b"second")
+        await client.end(b"last")
+
+    first, *rest = (await served(answer, version)).written
+    headers, _, body = first.partition(b"\r\n\r\n")
+    assert headers.startswith(f"HTTP/{version} 200 OK\r\n".encode())
+    assert [body, *rest] == bodies
+
+
+async def test_whoever_is_away_before_the_first_byte_is_gone_before_content_counts() -> None:
+    left: list[bool] = []
+
+    async def answer(client: Client) -> None:
+        client._request.transport.close()  # type: ignore[union-attr]
+        client.on_leave(lambda: left.append(client.begun))
+        await client.begin(200, {})
+        assert client.gone
+        await client.write(b"x")
+        await client.end(b"x")
+
+    assert not (await served(answer)).written
+    assert left == [True]
+
+
+async def test_who_has_not_taken_the_last_bytes_when_the_time_is_over_is_cut_and_counts_as_gone() -> None:
+    request = Request()
+    client = request.client(until_s=0.01)
+    left: list[bool] = []
+    client.on_leave(lambda: left.append(True))
+    await client.end(b"x")
+    assert client.gone
+    assert left == [True]
+    assert request.socket.aborted
+
+
+async def test_a_connection_that_breaks_while_the_last_bytes_are_taken() -> None:
+    request = Request()
+    client = request.client()
+    ending = asyncio.ensure_future(client.end(b"x"))
+    await eventually(lambda: request.protocol._drain_waiter is not None)
+    request.protocol.connection_lost(OSError("no route"))
+    await ending
+    assert client.gone

@@ -46,8 +46,8 @@ async def poor(make: Make, **limits: Any) -> Stand:
     stand.router.change([worker(counts_tokens=True)], tell=True)
     stand.router.script = play
     stand.billing.refusal = refusal(1000)
-    await eventually(lambda: stand.edge._routers.first.picture.workers_of("acme/model-1")[:1])
-    await eventually(lambda: stand.edge._routers.first.picture.workers_of("acme/model-1")[0].counts_tokens)
+    await eventually(lambda: stand.edge._routers.first.picture.workers_of("acme/model-1"))
+    await eventually(lambda: stand.edge._routers.first.picture.workers_of("acme/model-1").count_tokens)
     return stand
 
 
@@ -101,7 +101,7 @@ async def test_no_router_is_asked_of_what_no_worker_could_count(make_stand: Make
     assert_refused(await stand.post({"model": "acme/model-1", "prompt": [1, 2, 3]}, "/v1/completions"))
     assert_refused(await stand.post({"model": "acme/model-1", "input": "x"}, "/v1/embeddings"))
     stand.router.change([worker(counts_tokens=False)], tell=True)
-    await eventually(lambda: not stand.edge._routers.first.picture.workers_of("acme/model-1")[0].counts_tokens)
+    await eventually(lambda: not stand.edge._routers.first.picture.workers_of("acme/model-1").count_tokens)
     assert_refused(await stand.post())
     assert stand.router.asked == []
 
