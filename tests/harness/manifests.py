@@ -38,9 +38,9 @@ def containers(spec: Object) -> dict[str, Object]:
 
 
 def environment(objects: list[Object], role: str) -> dict[str, str]:
-    """The settings of a role's pods, without secrets."""
+    """The settings of a role's pods, without secrets and without their file."""
     data: dict[str, str] = of(objects, "ConfigMap")[role]["data"]
-    return {name: value for name, value in data.items() if name not in AWAITED}
+    return {name: value for name, value in data.items() if name not in AWAITED | {"SPEEDINFER_CONFIG"}}
 
 
 def members(value: Any) -> Iterator[tuple[str, Any]]:

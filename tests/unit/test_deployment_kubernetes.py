@@ -10,7 +10,7 @@ import yaml
 
 from services.cli.sidecar import Sidecar, render
 from services.common import certificates
-from services.common.settings import Settings
+from services.common.settings import CONFIG_VARIABLE, Settings, load
 from tests.harness.kustomization import FILE, Object, named, read
 from tests.harness.manifests import (
     AWAITED,
@@ -113,7 +113,8 @@ def test_the_readme_has_each_secret_that_is_asked_for_with_its_keys() -> None:
     )
     told = {name: set(re.findall(r"`([^`]+)`", keys)) for name, keys, _ in rows}
     # What a sidecar reads of a folder of certificates.
-    identity, public = {"tls.crt", "tls.key", "ca.crt"}, {"tls.crt", "tls.key"}
+    identity = {"tls.crt", "tls.key", "ca.crt"}
+    mounted = {"edge-public": {"tls.crt", "tls.key"}, "seal-key": {"seal_key"}, "database-ca": {"ca.crt"}}
     asked: dict[str, set[str]] = {}
     for role in ROLES:
         for name, value in members(pod(BUILDS["all"], role)):
@@ -121,8 +122,7 @@ def test_the_readme_has_each_secret_that_is_asked_for_with_its_keys() -> None:
                 asked.setdefault(value["name"], set()).add(value["key"])
             if name == "secret":
                 secret = value["secretName"]
-                keys = identity if secret.endswith("-identity") else public if secret == "edge-public" else {"seal_key"}
-                asked.setdefault(secret, set()).update(keys)
+                asked[secret] = identity if secret.endswith("-identity") else mounted[secret]
     assert told == asked
     # Those that somebody else than a person makes are made.
     made = {each["spec"]["secretName"] for each in of(BUILDS["example"], "Certificate").values()}
@@ -158,10 +158,24 @@ def test_settings_are_known(objects: list[Object]) -> None:
             *of(objects, "ConfigMap")[role]["data"],
             *(each["name"] for each in pod(objects, role)["containers"][0].get("env", [])),
         ]
-        for name in set(variables) - AWAITED:
+        for name in set(variables) - AWAITED - {CONFIG_VARIABLE}:
             section, _, field = name.removeprefix("SPEEDINFER_").lower().partition("__")
             model = type(getattr(Settings(), section)) if field else Settings
             assert (field or section) in model.model_fields, name
+
+
+@built
+def test_the_routers_settings_file_is_where_it_is_looked_for(objects: list[Object], tmp_path: Path) -> None:
+    maps, spec = of(objects, "ConfigMap"), pod(objects, "router")
+    path = Path(maps["router"]["data"][CONFIG_VARIABLE])
+    (name,) = [volume["configMap"]["name"] for volume in spec["volumes"] if volume["name"] == "workers"]
+    (tmp_path / path.name).write_text(maps[name]["data"][path.name])
+    assert load(tmp_path / path.name, {}).router == Settings().router
+    # Whoever has the variable needs the file.
+    for each in containers(spec).values():
+        mounts = {mount["mountPath"]: mount["name"] for mount in each["volumeMounts"]}
+        assert mounts.get(str(path.parent)) == ("workers" if "envFrom" in each else None)
+    assert not any(CONFIG_VARIABLE in maps[role]["data"] for role in ("edge", "billing"))
 
 
 @built
@@ -191,7 +205,7 @@ def test_a_pod_has_no_right(objects: list[Object], role: str) -> None:
     assert own["seccompProfile"] == {"type": "RuntimeDefault"}
     assert not spec.keys() & {"hostNetwork", "hostPID", "hostIPC"}
     kinds = {kind for volume in spec["volumes"] for kind in volume if kind != "name"}
-    assert kinds <= {"emptyDir", "secret", "projected"}
+    assert kinds <= {"configMap", "emptyDir", "secret", "projected"}
     for each in containers(spec).values():
         assert each["securityContext"] == {
             "allowPrivilegeEscalation": False,
