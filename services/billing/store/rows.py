@@ -132,7 +132,9 @@ def account_limits(one: Account) -> Row:
 
 def key(row: Row) -> Key:
     """A key."""
-    limits = Limits(row[4], row[5], row[6], tuple(json.loads(row[7])), *row[8:11])
+    limits = NO_LIMITS
+    if row[4:11] != _NO_LIMITS:
+        limits = Limits(row[4], row[5], row[6], tuple(json.loads(row[7])), *row[8:11])
     return Key(row[0], row[1], row[2], row[3], limits, *row[11:16])
 
 

@@ -77,8 +77,10 @@ def test_an_array_comes_back_as_it_went_in(postgresql: Server) -> None:
     ]
     numbers = [0, -1, 2**63 - 1, -(2**63), None]
     raw = [b"", b'\x00\xff"\\{},', None]
+    # What needs no escaping is written in another way, as long as all of it needs none.
+    alone = [("text", [text, "plain"]) for text in texts if text is not None]
     with closing(connect(postgresql.url)) as connection:
-        for kind, elements in (("text", texts), ("bigint", numbers), ("bytea", raw), ("text", [])):
+        for kind, elements in (("text", texts), ("bigint", numbers), ("bytea", raw), ("text", []), *alone):
             row = connection.execute(f"SELECT %s::{kind}[]", [array(elements)]).fetchone()
             assert row == (elements,)
 
