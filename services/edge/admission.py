@@ -12,12 +12,12 @@ from dataclasses import dataclass
 import grpc
 import structlog
 from speedinfer.billing.v1.reservation_pb2 import (
+    REFUSAL_REASON_INSUFFICIENT_CREDIT,
+    RESERVATION_STATE_HELD,
     PromptSize,
     Refusal,
-    RefusalReason,
     ReleaseItem,
     Reservation,
-    ReservationState,
     ReserveItem,
     ReserveResult,
 )
@@ -191,7 +191,7 @@ class Admission:
         headers = client_headers.rate_limits(result.limits) if result.HasField("limits") else {}
         if result.WhichOneof("outcome") == "refusal":
             raise Refused(from_refusal(result.refusal), headers)
-        if result.reservation.state != ReservationState.RESERVATION_STATE_HELD:
+        if result.reservation.state != RESERVATION_STATE_HELD:
             raise Refused(BILLING_UNAVAILABLE)
         self._holds.keep(arrival.request_id, result.reservation.lease_ms)
         router = place.router if place is not None else route.router
@@ -248,6 +248,6 @@ class Admission:
 
 def _is_more(refusal: Refusal, before: Refusal) -> bool:
     """Whether a hold by a count came to more than the one by the bound: a worker's nonsense is no reason to tell of it."""
-    if refusal.reason != RefusalReason.REFUSAL_REASON_INSUFFICIENT_CREDIT:
+    if refusal.reason != REFUSAL_REASON_INSUFFICIENT_CREDIT:
         return False
     return money.from_money(refusal.hold) >= money.from_money(before.hold)

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import grpc
-from speedinfer.billing.v1.reservation_pb2 import Ending
-from speedinfer.common.v1.operation_pb2 import Operation
+from speedinfer.billing.v1.reservation_pb2 import ENDING_CLIENT_LEFT, ENDING_COMPLETED, ENDING_DEADLINE, Ending
+from speedinfer.common.v1.operation_pb2 import OPERATION_EMBEDDING
 from speedinfer.common.v1.usage_pb2 import Usage
-from speedinfer.router.v1.frame_pb2 import Accepted, Data, End, Failure, FailureReason, Frame
+from speedinfer.router.v1.frame_pb2 import FAILURE_REASON_TIMEOUT, Accepted, Data, End, Failure, Frame
 
 from services.common.settings import EdgeLimits
 from services.common.tasks import TaskSet
@@ -44,7 +44,7 @@ class Outcome:
     """How a dispatched request ended. With usage it is charged, without it is released."""
 
     usage: Usage | None = None
-    ending: Ending.ValueType = Ending.ENDING_COMPLETED
+    ending: Ending.ValueType = ENDING_COMPLETED
     usage_frame: bytes = b""
     body: bytes = b""
     # What the client is told, if it is still there.
@@ -221,19 +221,19 @@ class AnswerStream:
         if departure.is_known(usage):
             self._orphans.learned(self.worker_id)
             if self._orphan:
-                self._drop(self._charge_so_far(Ending.ENDING_CLIENT_LEFT))
+                self._drop(self._charge_so_far(ENDING_CLIENT_LEFT))
 
     def _end(self, end: End) -> Outcome:
-        embedding = self._admitted.request.operation == Operation.OPERATION_EMBEDDING
+        embedding = self._admitted.request.operation == OPERATION_EMBEDDING
         if not settlement.is_complete(end.usage, with_completion=not embedding):
             return self._failed(Event.WORKER_FAILED, USAGE_MISSING)
-        ending = Ending.ENDING_CLIENT_LEFT if self._orphan else Ending.ENDING_COMPLETED
+        ending = ENDING_CLIENT_LEFT if self._orphan else ENDING_COMPLETED
         return Outcome(usage=end.usage, ending=ending, usage_frame=end.usage_frame, body=self._body)
 
     def _failure(self, failure: Failure) -> Outcome:
         self.worker_id = failure.worker_id or self.worker_id
         self.attempts = failure.attempts or self.attempts
-        total = failure.reason == FailureReason.FAILURE_REASON_TIMEOUT and failure.deadline == "total"
+        total = failure.reason == FAILURE_REASON_TIMEOUT and failure.deadline == "total"
         return self._failed(Event.TOTAL_DEADLINE if total else Event.WORKER_FAILED, from_failure(failure))
 
     def _lost(self, code: grpc.StatusCode) -> Outcome:
@@ -248,7 +248,7 @@ class AnswerStream:
         known = departure.is_known(self._so_far)
         verdict = departure.decide(event, content_sent=self.content_sent, usage_known=known)
         if verdict is Verdict.CHARGE_SO_FAR:
-            return self._charge_so_far(Ending.ENDING_DEADLINE, problem)
+            return self._charge_so_far(ENDING_DEADLINE, problem)
         if self._orphan or verdict is Verdict.RELEASE_UNMETERED:
             self._metrics.unmetered.inc()
         return Outcome(problem=problem, cause=problem.cause)
@@ -272,7 +272,7 @@ class AnswerStream:
             self._orphans.add(self._admitted.caller.key_id, self.worker_id)
             self._metrics.orphans.inc()
         elif verdict is Verdict.CHARGE_SO_FAR:
-            self._drop(self._charge_so_far(Ending.ENDING_CLIENT_LEFT))
+            self._drop(self._charge_so_far(ENDING_CLIENT_LEFT))
         else:
             self._drop(Outcome(cause=CLIENT_LEFT))
 

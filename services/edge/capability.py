@@ -5,7 +5,7 @@ The router decides again at dispatch; looking here first refuses what cannot be 
 
 from collections.abc import Sequence
 
-from speedinfer.router.v1.fleet_pb2 import Worker, WorkerStatus
+from speedinfer.router.v1.fleet_pb2 import WORKER_STATUS_HEALTHY, Worker
 
 from services.edge.openai_errors import Problem, invalid, no_worker
 from services.edge.openai_request import Need
@@ -15,13 +15,12 @@ def judge(workers: Sequence[Worker], needs: Sequence[Need], model: str) -> Probl
     """None if some worker may take the request now; else why not.
 
     A worker that was never checked lists no features: what it can do is not known and is not held against it."""
-    healthy = WorkerStatus.WORKER_STATUS_HEALTHY
     known = [frozenset(worker.features) for worker in workers if worker.features]
     if known and len(known) == len(workers):
         wanted = frozenset(need.feature for need in needs)
         if not any(wanted <= features for features in known):
             return _unsupported(known, needs, model)
-    if not any(worker.status == healthy for worker in workers):
+    if not any(worker.status == WORKER_STATUS_HEALTHY for worker in workers):
         return no_worker(model)
     return None
 

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from speedinfer.common.v1.operation_pb2 import Operation
-from speedinfer.router.v1.fleet_pb2 import Feature
+from speedinfer.common.v1.operation_pb2 import OPERATION_CHAT_COMPLETION
+from speedinfer.router.v1.fleet_pb2 import FEATURE_CHAT, FEATURE_IMAGES, FEATURE_LOGPROBS, FEATURE_TOOLS
 
 from services.edge import fields, media, openai_request, template_names
 from services.edge.openai_request import Bounds, InferenceRequest, Need
@@ -40,7 +40,7 @@ def check(body: dict[str, Any], members: dict[str, bytes], bounds: Bounds) -> In
         images=measured.images,
     )
     return InferenceRequest(
-        operation=Operation.OPERATION_CHAT_COMPLETION,
+        operation=OPERATION_CHAT_COMPLETION,
         model=model,
         stream=stream,
         usage_wish=usage_wish,
@@ -54,14 +54,14 @@ def check(body: dict[str, Any], members: dict[str, bytes], bounds: Bounds) -> In
 
 
 def _needs(body: dict[str, Any], first_image: str) -> list[Need]:
-    needs = [Need(Feature.FEATURE_CHAT, ""), *openai_request.sampling_needs(body)]
-    needs += [Need(Feature.FEATURE_TOOLS, name) for name in ("tools", "functions") if body.get(name)]
+    needs = [Need(FEATURE_CHAT, ""), *openai_request.sampling_needs(body)]
+    needs += [Need(FEATURE_TOOLS, name) for name in ("tools", "functions") if body.get(name)]
     if body.get("tool_choice") not in (None, "none", "auto"):
-        needs.append(Need(Feature.FEATURE_TOOLS, "tool_choice"))
+        needs.append(Need(FEATURE_TOOLS, "tool_choice"))
     if body.get("logprobs"):
-        needs.append(Need(Feature.FEATURE_LOGPROBS, "logprobs"))
+        needs.append(Need(FEATURE_LOGPROBS, "logprobs"))
     if body.get("top_logprobs"):
-        needs.append(Need(Feature.FEATURE_LOGPROBS, "top_logprobs"))
+        needs.append(Need(FEATURE_LOGPROBS, "top_logprobs"))
     if first_image:
-        needs.append(Need(Feature.FEATURE_IMAGES, first_image))
+        needs.append(Need(FEATURE_IMAGES, first_image))
     return needs

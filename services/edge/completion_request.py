@@ -6,8 +6,14 @@ with one usage.
 
 from typing import Any
 
-from speedinfer.common.v1.operation_pb2 import Operation
-from speedinfer.router.v1.fleet_pb2 import Feature
+from speedinfer.common.v1.operation_pb2 import OPERATION_COMPLETION
+from speedinfer.router.v1.fleet_pb2 import (
+    FEATURE_COMPLETION,
+    FEATURE_ECHO,
+    FEATURE_LOGPROBS,
+    FEATURE_SUFFIX,
+    FEATURE_TOKEN_IDS,
+)
 
 from services.edge import fields, openai_request, template_names
 from services.edge.normal_form import string_bytes
@@ -30,7 +36,7 @@ def check(body: dict[str, Any], members: dict[str, bytes], _bounds: Bounds) -> I
     fields.text(body, "suffix")
     size = PromptSize(text_bytes=text_bytes + body_bytes(body, frozenset({"prompt"})), token_ids=token_ids)
     return InferenceRequest(
-        operation=Operation.OPERATION_COMPLETION,
+        operation=OPERATION_COMPLETION,
         model=model,
         stream=stream,
         usage_wish=usage_wish,
@@ -59,13 +65,13 @@ def _prompt(prompt: Any) -> tuple[int, int]:
 
 
 def _needs(body: dict[str, Any], token_ids: int) -> list[Need]:
-    needs = [Need(Feature.FEATURE_COMPLETION, ""), *openai_request.sampling_needs(body)]
+    needs = [Need(FEATURE_COMPLETION, ""), *openai_request.sampling_needs(body)]
     if token_ids:
-        needs.append(Need(Feature.FEATURE_TOKEN_IDS, "prompt"))
+        needs.append(Need(FEATURE_TOKEN_IDS, "prompt"))
     if body.get("logprobs") is not None:
-        needs.append(Need(Feature.FEATURE_LOGPROBS, "logprobs"))
+        needs.append(Need(FEATURE_LOGPROBS, "logprobs"))
     if body.get("echo"):
-        needs.append(Need(Feature.FEATURE_ECHO, "echo"))
+        needs.append(Need(FEATURE_ECHO, "echo"))
     if body.get("suffix"):
-        needs.append(Need(Feature.FEATURE_SUFFIX, "suffix"))
+        needs.append(Need(FEATURE_SUFFIX, "suffix"))
     return needs

@@ -5,8 +5,8 @@ Four input forms: a string, a list of strings, a list of token ids, a list of li
 
 from typing import Any
 
-from speedinfer.common.v1.operation_pb2 import Operation
-from speedinfer.router.v1.fleet_pb2 import Feature
+from speedinfer.common.v1.operation_pb2 import OPERATION_EMBEDDING
+from speedinfer.router.v1.fleet_pb2 import FEATURE_EMBEDDING, FEATURE_TOKEN_IDS
 
 from services.edge import fields, openai_request, template_names
 from services.edge.normal_form import string_bytes
@@ -29,14 +29,14 @@ def check(body: dict[str, Any], members: dict[str, bytes], bounds: Bounds) -> In
     fields.text(body, "user")
     fields.mapping(body, "chat_template_kwargs")
     template_names.refuse(body, members.values())
-    needs = [Need(Feature.FEATURE_EMBEDDING, "")]
+    needs = [Need(FEATURE_EMBEDDING, "")]
     if token_ids:
-        needs.append(Need(Feature.FEATURE_TOKEN_IDS, "input"))
+        needs.append(Need(FEATURE_TOKEN_IDS, "input"))
     size = PromptSize(
         text_bytes=text_bytes + body_bytes(body, frozenset({"input"})), inputs=inputs, token_ids=token_ids
     )
     return InferenceRequest(
-        operation=Operation.OPERATION_EMBEDDING,
+        operation=OPERATION_EMBEDDING,
         model=model,
         stream=False,
         usage_wish=UsageWish.NOT_SAID,

@@ -7,7 +7,7 @@ out by the first request that asks, and ends with the picture. Invariant: the an
 from collections.abc import Sequence
 from functools import cached_property
 
-from speedinfer.router.v1.fleet_pb2 import Worker, WorkerStatus
+from speedinfer.router.v1.fleet_pb2 import WORKER_STATUS_HEALTHY, Worker
 
 from services.edge import capability
 from services.edge.openai_errors import Problem
@@ -44,7 +44,7 @@ class ModelWorkers:
         if has_room is None:
             has_room = any(
                 worker.max_concurrency == 0
-                and worker.status == WorkerStatus.WORKER_STATUS_HEALTHY
+                and worker.status == WORKER_STATUS_HEALTHY
                 and worker.circuit == "closed"
                 and features.issubset(worker.features)
                 for worker in self.workers
@@ -60,7 +60,7 @@ class ModelWorkers:
     @cached_property
     def healthy(self) -> int:
         """How many are healthy."""
-        return sum(worker.status == WorkerStatus.WORKER_STATUS_HEALTHY for worker in self.workers)
+        return sum(worker.status == WORKER_STATUS_HEALTHY for worker in self.workers)
 
     @cached_property
     def count_tokens(self) -> bool:

@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Any
 
 from speedinfer.common.v1.operation_pb2 import Operation
-from speedinfer.router.v1.fleet_pb2 import Feature
+from speedinfer.router.v1.fleet_pb2 import FEATURE_CHOICES, FEATURE_LOGIT_BIAS, FEATURE_STRUCTURED_OUTPUT, Feature
 
 from services.edge import fields
 from services.edge.prompt_size import PromptSize
@@ -125,13 +125,13 @@ def check_sampling(body: Mapping[str, Any]) -> None:
 
 def sampling_needs(body: Mapping[str, Any]) -> list[Need]:
     """Needs of the fields that all generating operations share."""
-    needs = [Need(Feature.FEATURE_CHOICES, name) for name in ("n", "best_of") if (body.get(name) or 1) > 1]
+    needs = [Need(FEATURE_CHOICES, name) for name in ("n", "best_of") if (body.get(name) or 1) > 1]
     if body.get("logit_bias"):
-        needs.append(Need(Feature.FEATURE_LOGIT_BIAS, "logit_bias"))
+        needs.append(Need(FEATURE_LOGIT_BIAS, "logit_bias"))
     shape = body.get("response_format")
     if shape and shape.get("type") != "text":
-        needs.append(Need(Feature.FEATURE_STRUCTURED_OUTPUT, "response_format"))
-    needs += [Need(Feature.FEATURE_STRUCTURED_OUTPUT, name) for name in _STRUCTURE if body.get(name) is not None]
+        needs.append(Need(FEATURE_STRUCTURED_OUTPUT, "response_format"))
+    needs += [Need(FEATURE_STRUCTURED_OUTPUT, name) for name in _STRUCTURE if body.get(name) is not None]
     return needs
 
 

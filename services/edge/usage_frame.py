@@ -8,19 +8,19 @@ nobody else knows it.
 import re
 
 import orjson
-from speedinfer.common.v1.operation_pb2 import Operation
+from speedinfer.common.v1.operation_pb2 import OPERATION_CHAT_COMPLETION, OPERATION_COMPLETION, Operation
 from speedinfer.common.v1.usage_pb2 import Usage
 
 from services.common import json_members, money
 from services.edge import json_object
 
 _EMPTY_CHOICE = {
-    Operation.OPERATION_CHAT_COMPLETION: b'[{"index":0,"delta":{},"finish_reason":null}]',
-    Operation.OPERATION_COMPLETION: b'[{"index":0,"text":"","finish_reason":null}]',
+    OPERATION_CHAT_COMPLETION: b'[{"index":0,"delta":{},"finish_reason":null}]',
+    OPERATION_COMPLETION: b'[{"index":0,"text":"","finish_reason":null}]',
 }
 _OBJECT = {
-    Operation.OPERATION_CHAT_COMPLETION: "chat.completion.chunk",
-    Operation.OPERATION_COMPLETION: "text_completion",
+    OPERATION_CHAT_COMPLETION: "chat.completion.chunk",
+    OPERATION_COMPLETION: "text_completion",
 }
 _DETAILS = ("prompt_tokens_details", "completion_tokens_details")
 _BEFORE_USAGE = re.compile(rb'"usage"\s*:\s*\Z')
