@@ -1,4 +1,4 @@
-"""What our Dockerfile says that a process without Docker must be told: its environment, user, folders, entrypoint, copied files."""
+"""What our Dockerfile says that a process without Docker must be told: environment, user, folders, entrypoint, copied files."""
 
 import json
 import re

@@ -1,5 +1,5 @@
-"""The deployment of the compose files without Docker: the same processes with the same commands, environment, users, files, ports
-and names, on hosts of their own. PostgreSQL and Envoy are from wheels; Prometheus and Grafana are not here, but Prometheus's place.
+"""The deployment of the compose files without Docker: the same processes with the same commands, environment, users, files,
+ports and names, on hosts of their own. PostgreSQL and Envoy are from wheels; of Prometheus only the place is here.
 """
 
 import json
@@ -8,7 +8,7 @@ import ssl
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from types import TracebackType
 from typing import Any
 
@@ -157,14 +157,18 @@ class Composed:
             return httpx.get(f"http://{self.hosts[name].address}:{port}{path}", timeout=10).raise_for_status().text
 
     def targets(self) -> list[tuple[str, str]]:
-        """Each address and path that prometheus.yml has."""
-        read = yaml.safe_load((compose.ROOT / "deploy" / "prometheus" / "prometheus.yml").read_text())
+        """Each address and path that prometheus.yml leads to, through the files that Prometheus is given."""
+        mounts = [volume.split(":") for volume in self.watched["prometheus"]["volumes"]]
+        folders = {target: compose.ROOT / source for source, target, *_ in mounts if source.startswith(".")}
+        read = yaml.safe_load((folders["/etc/prometheus"] / "prometheus.yml").read_text())
         return [
             (target, job.get("metrics_path", "/metrics"))
             for job in read["scrape_configs"]
-            for group in job.get("static_configs", [])
+            for found in job["file_sd_configs"]
+            for file in map(PurePosixPath, found["files"])
+            if str(file.parent) in folders
+            for group in yaml.safe_load((folders[str(file.parent)] / file.name).read_text())
             for target in group["targets"]
-            if target.partition(":")[0] in self.services
         ]
 
     def volume(self, name: str) -> Path:

@@ -1,7 +1,7 @@
 """What a container of a compose file is, as a process without Docker: its command, environment, user, files and network.
 
-Its root is read-only and has what an image would bring (this machine's programs, our code) and its volumes at the paths that the
-file says; it has no capability. It must be started by a thread that stays, since it ends with that.
+Its root is read-only and has what an image would bring (this machine's programs, our code) and its volumes at the paths that
+the file says; it has no capability. It must be started by a thread that stays, since it ends with that.
 """
 
 import os
@@ -89,8 +89,7 @@ class Box:
             f"mkdir {root}/dev {root}/proc && mount --rbind /dev {root}/dev && mount --rbind /proc {root}/proc"
         )
         # Before our code, which may be below one of them.
-        for path in self.tmpfs:
-            lines.append(f"mkdir -p {root}{path} && mount -t tmpfs -o mode=1777 tmpfs {root}{path}")
+        lines += [f"mkdir -p {root}{path} && mount -t tmpfs -o mode=1777 tmpfs {root}{path}" for path in self.tmpfs]
         lines += [bind(path, str(path)) for path in (Path(sys.base_prefix), ROOT, Path(sys.prefix).resolve())]
         lines.append(bind(Path(sys.prefix).resolve(), "/app"))
         lines += [bind(self.folder / name, f"/etc/{name}") for name in ("passwd", "group", "hosts")]

@@ -1,4 +1,4 @@
-"""What can be read on `sidecar.observed_listen`: metrics and health by GET of their exact paths, and nothing else of anybody's."""
+"""What can be read on `sidecar.observed_listen`: metrics and health by GET of their exact paths, and nothing else."""
 
 import http.client
 import socket
