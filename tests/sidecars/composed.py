@@ -6,8 +6,10 @@ import json
 import os
 import ssl
 import warnings
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from decimal import Decimal
 from pathlib import Path, PurePosixPath
 from types import TracebackType
 from typing import Any
@@ -30,6 +32,9 @@ VARIABLES = {
 # They are in no wheel.
 ABSENT = ("prometheus", "grafana")
 OURS, ENVOY, POSTGRESQL = "speedinfer", "envoyproxy/envoy", "postgres"
+CREDIT = "10"
+# What a request costs: 12 prompt tokens at 0.20 and 5 completion tokens at 0.60 USD for a million.
+COST = Decimal("0.0000054")
 HEALTHY_WITHIN_S = 60.0
 # What the image of PostgreSQL does when its volume is new, in short.
 _FIRST_START = """
@@ -150,6 +155,16 @@ class Composed:
                 extensions={"sni_hostname": "localhost"},
             )
 
+    def reads(self) -> dict[str, int]:
+        """Of how many pages Prometheus has something of each service. AssertionError if one does not say what it should."""
+        found: Counter[str] = Counter()
+        for address, path in self.targets():
+            service = address.partition("-")[0]
+            said = f"speedinfer_{service}_" if path == "/metrics" else "envoy_server_live{} 1"
+            assert said in self.scrape(address, path), f"{address}{path}"
+            found[service] += 1
+        return dict(found)
+
     def scrape(self, address: str, path: str) -> str:
         """What Prometheus, where it stands, reads at a name and port of the compose file."""
         name, _, port = address.partition(":")
@@ -205,6 +220,35 @@ class Composed:
             # A new volume takes its owner from the image.
             os.chown(folder, user, user)
         return Mount(folder, target, mode == ["ro"])
+
+
+class Customer:
+    """Who asks, and pays, at a worker that is there and for a price that is set, as the guide says to."""
+
+    def __init__(self, composed: Composed) -> None:
+        self._composed = composed
+        registration = json.dumps(composed.worker.registration())
+        assert composed.command("router", "workers", "register", "-", stdin=registration)["status"] == "healthy"
+        composed.command("billing", "prices", "set", MODEL, "--prompt", "0.20", "--completion", "0.60")
+        account = composed.command("billing", "accounts", "create", "compose", "--credit", CREDIT)
+        self.account: str = account["account_id"]
+        self._key: str = composed.command("billing", "keys", "create", "--account", self.account)["key"]
+
+    def ask(self, edge: str = "edge") -> httpx.Response:
+        """One request, through the port that an edge publishes."""
+        return self._composed.ask(self._key, edge)
+
+    def is_served(self, edge: str = "edge") -> bool:
+        """Whether one more request is."""
+        try:
+            return self.ask(edge).status_code == 200
+        except httpx.TransportError:
+            return False
+
+    def charged(self, billing: str = "billing") -> Decimal:
+        """USD in all, as one of the billings has it."""
+        shown = self._composed.command(billing, "accounts", "show", self.account)
+        return Decimal(CREDIT) - Decimal(shown["balance"])
 
 
 def _is_once(service: Mapping[str, Any]) -> bool:

@@ -1,12 +1,14 @@
 """What can be read on `sidecar.observed_listen`: metrics and health by GET of their exact paths, and nothing else."""
 
 import http.client
+import re
 import socket
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from services.common.listen import split
+from tests.harness import watching
 from tests.harness.upstream import Upstream
 from tests.sidecars.mesh import HOSTS, Mesh
 
@@ -53,6 +55,20 @@ def test_metrics_of_the_service_and_of_its_envoy_can_be_read(mesh: Mesh, upstrea
     assert "envoy_server_days_until_first_cert_expiring" in names(text)
     assert ask(mesh, name, "/ready") == (200, "LIVE\n")
     assert ask(mesh, name, "/readyz")[0] == (200 if name == "edge" else 404)
+
+
+def test_what_alarms_and_the_dashboard_ask_of_envoy_is_there(mesh: Mesh, upstream: Upstream) -> None:
+    del upstream
+    found: dict[str, set[str]] = {}
+    for name in SERVICES:
+        for family in text_string_to_metric_families(ask(mesh, name, ENVOY)[1]):
+            for sample in family.samples:
+                found.setdefault(sample.name, {"instance"}).update(sample.labels)
+    asked = [one for one in watching.asked() if one.name.startswith("envoy_")]
+    assert asked
+    for one in asked:
+        assert one.name in found, f"{one.where}: {one.name}"
+        assert one.labels <= found[one.name], f"{one.where}: {one.name} by {sorted(one.labels)}"
 
 
 def test_of_who_only_calls_there_is_its_envoy(mesh: Mesh) -> None:
