@@ -12,6 +12,7 @@ from tests.sidecars.composed import COST, Composed, Customer
 
 pytestmark = [
     pytest.mark.processes,
+    pytest.mark.timeout(300),
     pytest.mark.skipif(not hosts.possible(), reason="needs network namespaces, which need root and Linux"),
 ]
 SERVICES = ("edge", "router", "billing")
