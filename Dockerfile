@@ -1,6 +1,6 @@
 # One image for all three services and the command: `docker run IMAGE edge`, `... router`, `... billing`, `... accounts list`.
-# Docker was not at hand where this was written: tests/unit/test_deployment.py checks what it copies, and tests/sidecars/test_compose.py
-# runs its commands as its user on a read-only root, as processes without Docker. It has not been built.
+# Docker was not at hand where this was written, and it has not been built: tests/unit/test_deployment.py checks what it copies,
+# and tests/sidecars/test_compose.py runs its commands as its user on a read-only root, as processes without Docker.
 FROM python:3.11-slim AS build
 WORKDIR /build
 RUN python -m venv /app
