@@ -35,7 +35,7 @@ OURS, ENVOY, POSTGRESQL = "speedinfer", "envoyproxy/envoy", "postgres"
 CREDIT = "10"
 # What a request costs: 12 prompt tokens at 0.20 and 5 completion tokens at 0.60 USD for a million.
 COST = Decimal("0.0000054")
-HEALTHY_WITHIN_S = 60.0
+HEALTHY_WITHIN_S = 90.0
 # What the image of PostgreSQL does when its volume is new, in short.
 _FIRST_START = """
 set -e
