@@ -31,7 +31,9 @@ VARIABLES = {
 }
 # They are in no wheel.
 ABSENT = ("prometheus", "grafana")
-OURS, ENVOY, POSTGRESQL = "speedinfer", "envoyproxy/envoy", "postgres"
+OURS, POSTGRESQL = "speedinfer", "postgres"
+# Of the image of PostgreSQL.
+_USERS = {"postgres": 999}
 CREDIT = "10"
 # What a request costs: 12 prompt tokens at 0.20 and 5 completion tokens at 0.60 USD for a million.
 COST = Decimal("0.0000054")
@@ -193,7 +195,7 @@ class Composed:
     def _box(self, name: str) -> Box:
         service = self.services[name]
         image = service["image"].partition(":")[0]
-        user = {OURS: dockerfile.user(), ENVOY: dockerfile.user(), POSTGRESQL: 999}[image]
+        user = _user(service)
         own = (
             dockerfile.environment()
             if image == OURS
@@ -253,6 +255,12 @@ class Customer:
 
 def _is_once(service: Mapping[str, Any]) -> bool:
     return bool(service["restart"] == "no")
+
+
+def _user(service: Mapping[str, Any]) -> int:
+    """Whom it runs as: as the file says, else as our image does."""
+    said = str(service.get("user", dockerfile.user())).partition(":")[0]
+    return int(_USERS.get(said, said))
 
 
 def _words(service: Mapping[str, Any]) -> list[str]:
