@@ -16,6 +16,7 @@ import jinja2
 import orjson
 import typer
 
+from services.cli import observed
 from services.cli.failure import CommandError
 from services.cli.invocation import Invocation
 from services.common import certificates
@@ -92,6 +93,7 @@ def render(settings: Settings, service: Sidecar, folder: Path, templates: Path |
         "identities": certificates.IDENTITIES,
         "identity": lambda name: certificates.identity(settings.sidecar.trust_domain, name),
         "peers": _peers(settings, service),
+        "pages": observed.pages(settings, service),
         "files": str(folder),
         "socket": _socket,
         "is_literal": _is_literal,
@@ -122,8 +124,11 @@ def _refuse_open(settings: Settings, service: Sidecar) -> None:
         Sidecar.ROUTER: [("router.listen", settings.router.listen)],
         Sidecar.BILLING: [("billing.listen", settings.billing.listen)],
     }.get(service, [])
+    own += observed.metrics_listens(settings, service)
     for setting, address in [*own, ("sidecar.admin_listen", settings.sidecar.admin_listen)]:
         _refuse_remote(setting, address)
+    if settings.sidecar.observed_listen:
+        split(settings.sidecar.observed_listen, observed.SETTING)
 
 
 def _refuse_remote(setting: str, address: str) -> None:

@@ -184,6 +184,8 @@ class SidecarSettings(Section):
     public_listen: str = "0.0.0.0:8443"
     # Envoy's own: statistics, draining. Never to be reached from elsewhere.
     admin_listen: str = "127.0.0.1:9901"
+    # Where Prometheus reads the service's metrics and Envoy's, and nothing else can be had; empty means nowhere.
+    observed_listen: str = ""
     # The sidecars of all routers and of all billing instances, with commas between, in the order of edge.router_target and
     # edge.billing_target, which are where they are found on this machine.
     routers: str = ""

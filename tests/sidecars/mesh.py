@@ -63,6 +63,8 @@ class Mesh(Product):
         self.certificates = certificates(folder / "certificates", "make", "--public-name", HOSTS["edge"])
         self.inbound = {name: f"{HOSTS[name]}:{free_port()}" for name in ("router", "billing")}
         self.public = f"{HOSTS['edge']}:{free_port()}"
+        # Where Prometheus reads.
+        self.observed = {name: f"{host}:{free_port()}" for name, host in HOSTS.items()}
         # Where a caller finds the others, on its own machine.
         local = {
             whose: {name: f"127.0.0.1:{free_port()}" for name in ("router", "billing")}
@@ -78,6 +80,7 @@ class Mesh(Product):
                 "SPEEDINFER_SIDECAR__LISTEN": self.inbound.get(name, "127.0.0.1:0"),
                 "SPEEDINFER_SIDECAR__PUBLIC_LISTEN": self.public,
                 "SPEEDINFER_SIDECAR__ADMIN_LISTEN": own[name],
+                "SPEEDINFER_SIDECAR__OBSERVED_LISTEN": self.observed[name],
                 "SPEEDINFER_SIDECAR__ROUTERS": self.inbound["router"],
                 "SPEEDINFER_SIDECAR__BILLINGS": self.inbound["billing"],
             }

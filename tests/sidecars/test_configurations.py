@@ -1,6 +1,7 @@
 """What the command writes is taken by Envoy, without a warning, and does nothing to a body; what would be open is refused."""
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,12 @@ SETTINGS = {
     "SPEEDINFER_SIDECAR__ROUTERS": "10.0.0.5:15051, router-2.speedinfer.svc:15051",
     "SPEEDINFER_SIDECAR__BILLINGS": "[fd00::7]:15051, 10.0.0.7:15051",
 }
+OBSERVED = {
+    "SPEEDINFER_SIDECAR__OBSERVED_LISTEN": "0.0.0.0:15090",
+    "SPEEDINFER_EDGE__WORKERS": "2",
+    "SPEEDINFER_ROUTER__METRICS_LISTEN": "127.0.0.1:9102",
+    "SPEEDINFER_BILLING__METRICS_LISTEN": "127.0.0.1:9103",
+}
 # None of these keeps a body back or changes it.
 HARMLESS = {"rbac", "router", "header_mutation"}
 
@@ -33,9 +40,10 @@ def write(kept: Path, whose: str, folder: Path, **settings: str) -> tuple[int, s
     return code, errors
 
 
+@pytest.mark.parametrize("observed", [{}, OBSERVED], ids=["unobserved", "observed"])
 @pytest.mark.parametrize("whose", WHOSE)
-def test_envoy_takes_it_without_a_warning(kept: Path, tmp_path: Path, whose: str) -> None:
-    assert write(kept, whose, tmp_path) == (0, "")
+def test_envoy_takes_it_without_a_warning(kept: Path, tmp_path: Path, whose: str, observed: Mapping[str, str]) -> None:
+    assert write(kept, whose, tmp_path, **observed) == (0, "")
     assert validate(tmp_path / "envoy.yaml") == ""
     text = (tmp_path / "envoy.yaml").read_text()
     assert set(re.findall(r"envoy\.filters\.http\.(\w+)", text)) <= HARMLESS
@@ -49,6 +57,7 @@ def test_envoy_takes_it_without_a_warning(kept: Path, tmp_path: Path, whose: str
     # Nothing is repeated, and only what clients ask of the edge has an end of Envoy's.
     assert "retry" not in text.replace("retry-after", "")
     assert ("max_stream_duration" in text) is (whose == "edge")
+    assert ("name: observed" in text) is bool(observed)
 
 
 def test_what_is_wrong_is_seen(kept: Path, tmp_path: Path) -> None:
@@ -71,6 +80,9 @@ def test_what_is_wrong_is_seen(kept: Path, tmp_path: Path) -> None:
         ("edge", "SIDECAR__ROUTERS", "10.0.0.5:15051", "edge.router_target names 2 and sidecar.routers 1"),
         ("edge", "SIDECAR__BILLINGS", "", "set sidecar.billings to where the sidecars of the billing instances are"),
         ("edge", "SIDECAR__BILLINGS", "billing, b:1", "sidecar.billings: 'billing' is not host:port"),
+        ("edge", "SIDECAR__OBSERVED_LISTEN", "15090", "sidecar.observed_listen: '15090' is not host:port"),
+        ("router", "SIDECAR__OBSERVED_LISTEN", "0.0.0.0:1", "set router.metrics_listen to an address on loopback"),
+        ("billing", "SIDECAR__OBSERVED_LISTEN", "0.0.0.0:1", "set billing.metrics_listen to an address on loopback"),
         ("edge", "SIDECAR__TRUST_DOMAIN", "a b", "setting 'sidecar.trust_domain' is wrong"),
     ],
 )
@@ -81,3 +93,10 @@ def test_what_would_be_open_or_leads_nowhere_is_refused(
     assert code == 1
     assert said in errors
     assert list(tmp_path.iterdir()) == []
+
+
+def test_metrics_that_are_open_are_not_shown_on_loopback(kept: Path, tmp_path: Path) -> None:
+    settings = OBSERVED | {"SPEEDINFER_ROUTER__METRICS_LISTEN": "0.0.0.0:9102"}
+    code, errors = write(kept, "router", tmp_path, **settings)
+    assert code == 1
+    assert "router.metrics_listen: 0.0.0.0:9102 is not on loopback" in errors
