@@ -1,7 +1,8 @@
 """The pods of a Kubernetes service, of its EndpointSlices (discovery.k8s.io/v1). Pure; the Kubernetes source uses it.
 
 Consumers of slices must join them: a pod may stand in several (one of IPv4 and one of IPv6; two while the control plane moves
-it), and each may be behind. So a pod is known by its UID; it is ready where any slice says so, and terminating where any says that.
+it), and each may be behind. So a pod is known by its UID; it is ready where any slice says so, and terminating where any says
+that.
 """
 
 from collections.abc import Collection, Iterable

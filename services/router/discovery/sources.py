@@ -1,7 +1,9 @@
 """`[[discover]]` of the settings: for each the template of its workers, and the source that finds them. The app imports it."""
 
 import random
+import re
 from collections.abc import Mapping, Sequence
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 from urllib.parse import urlsplit
@@ -16,16 +18,33 @@ from services.router.discovery.endpoint_slices import EndpointSlices
 from services.router.discovery.kubernetes import KubernetesSource
 from services.router.discovery.names import NameSource
 from services.router.discovery.port import Source
+from services.router.discovery.questions import Questions, Server
+from services.router.discovery.srv import SrvSource
 from services.router.discovery.template import Template
 from services.router.registration import InvalidRegistration
 from services.router.transport.name_lookup import LOOKUP
 
-KUBERNETES = "kubernetes"
+KUBERNETES, SRV = "kubernetes", "srv"
+DNS_PORT = 53
 MAX_FILE_BYTES = 1024
+_NAME = r"^[A-Za-z0-9_]([A-Za-z0-9_-]{0,62})(\.[A-Za-z0-9_]([A-Za-z0-9_-]{0,62}))*\.?$"
+_SERVER = re.compile(
+    r"\[(?P<six>[0-9A-Fa-f:.]+)\](:(?P<port6>\d{1,5}))?|(?P<four>[0-9.]+)(:(?P<port4>\d{1,5}))?|(?P<bare>[0-9A-Fa-f:.]+)"
+)
 _LABEL = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
 
 Label = Annotated[str, Field(pattern=_LABEL)]
 Section = TypeVar("Section", bound=BaseModel)
+
+
+class SrvSettings(BaseModel):
+    """A name with SRV records."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    name: Annotated[str, Field(pattern=_NAME, max_length=253)]
+    # `10.0.0.2`, `10.0.0.2:8600`, `[fd00::2]:8600`. None: the system's.
+    nameservers: Annotated[list[str], Field(min_length=1, max_length=8)] | None = None
 
 
 class KubernetesSettings(BaseModel):
@@ -56,11 +75,36 @@ def read_all(documents: Sequence[Mapping[str, Any]], interval_s: float) -> list[
 
 
 def _read(document: dict[str, Any], interval_s: float) -> tuple[Template, Source]:
+    if KUBERNETES in document and SRV in document:
+        raise InvalidRegistration(SRV, f"{SRV} and {KUBERNETES}: give one of them, and a table for the other")
+    if SRV in document:
+        return _srv(document.pop(SRV), document, interval_s)
     if KUBERNETES in document:
         settings = _section(KUBERNETES, document.pop(KUBERNETES), KubernetesSettings)
         return Template(document, finds_ports=True), _kubernetes(settings, interval_s)
     template = Template(document)
     return template, NameSource(template.name, template.port, interval_s, LOOKUP)
+
+
+def _srv(written: Any, document: dict[str, Any], interval_s: float) -> tuple[Template, Source]:
+    settings = _section(SRV, {"name": written} if isinstance(written, str) else written, SrvSettings)
+    servers = [_server(number, text) for number, text in enumerate(settings.nameservers or ())]
+    return Template(document, finds_ports=True), SrvSource(settings.name, Questions(servers), interval_s)
+
+
+def _server(number: int, text: str) -> Server:
+    parts = _SERVER.fullmatch(text)
+    try:
+        address = str(ip_address((parts["six"] or parts["four"] or parts["bare"]) if parts else ""))
+        port = int((parts and (parts["port6"] or parts["port4"])) or DNS_PORT)
+        if not 0 < port < 1 << 16:
+            raise ValueError
+    except ValueError:
+        place = f"{SRV}.nameservers.{number}"
+        raise InvalidRegistration(
+            place, f"{place}: it must be an address, with a port or without: 10.0.0.2, 10.0.0.2:8600, [fd00::2]:8600"
+        ) from None
+    return address, port
 
 
 def _kubernetes(settings: KubernetesSettings, interval_s: float) -> KubernetesSource:
