@@ -212,7 +212,7 @@ class Settings(BaseSettings):
     sidecar: SidecarSettings = SidecarSettings()
     # Registrations (the contract's JSON objects as TOML tables) that the router makes at start.
     workers: Annotated[list[dict[str, Any]], NoDecode] = []
-    # The same, with a name for a host: each of its addresses is a worker.
+    # The same, for workers that are found (docs/guides/discovery.md).
     discover: Annotated[list[dict[str, Any]], NoDecode] = []
 
     @classmethod

@@ -20,7 +20,8 @@ from services.common.handover import Listeners, Predecessor
 from services.common.settings import Settings
 from services.common.tasks import TaskSet
 from services.router.counting import Counting
-from services.router.discovery import Discovery
+from services.router.discovery import sources
+from services.router.discovery.finder import Finder
 from services.router.dispatch import Dispatcher
 from services.router.fleet import FleetView
 from services.router.following import Following
@@ -73,7 +74,7 @@ class Router:
         shared = shared_store_of(settings)
         store = shared or FileStore(settings.registry_path)
         self.registrar = Registrar(self._roster, store, limits, shared=shared is not None)
-        self._discovery = Discovery(self._roster, settings.discover, limits)
+        self._finder = Finder(self._roster, sources.read_all(settings.discover, limits.discover_interval_s), limits)
         self.following: Following | None = None
         if shared is not None:
             self.following = Following(
@@ -107,7 +108,7 @@ class Router:
         await self.registrar.restore(self._settings.workers)
         if self.following is not None:
             self.following.start()
-        await self._discovery.start()
+        await self._finder.start()
         if metrics_listen and predecessor is None:
             self.metrics.serve(metrics_listen)
         # Whoever finds the router there finds its workers, too; one that does not answer holds it up only so long.
@@ -184,7 +185,7 @@ class Router:
         await self._server.drain(STOP_S)
         if self.following is not None:
             await self.following.close()
-        await self._discovery.close()
+        await self._finder.close()
         await self._telling.cancel()
         await self._roster.close()
         await self.registrar.close()

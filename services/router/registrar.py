@@ -168,7 +168,7 @@ class Registrar:
     def _take(self, record: Record, registration: Registration) -> None:
         worker = self._registry.get(record.worker_id)
         if worker is not None and worker.found_by:
-            _log.error("worker_id_taken", worker_id=record.worker_id, name=worker.found_by)
+            _log.error("worker_id_taken", worker_id=record.worker_id, by=worker.found_by)
             return
         if worker is None:
             _log.info("worker_registered_elsewhere", worker_id=record.worker_id)
@@ -234,8 +234,7 @@ class Registrar:
         worker = self._registry.get(worker_id)
         if worker is not None and worker.found_by:
             raise InvalidArgument(
-                f"{worker_id} was found by the name {worker.found_by}: take its address out there, or the name out of "
-                "the settings",
+                f"{worker_id} was found by {worker.found_by}: take it out there, or that out of the settings",
                 field="worker_id",
             )
 

@@ -97,7 +97,7 @@ def read(document: Mapping[str, Any], networks: Networks = EVERYWHERE) -> Regist
     try:
         parsed = _Document.model_validate(dict(document), strict=True)
     except ValidationError as error:
-        raise _explain(error, "") from None
+        raise explain(error, "") from None
     _check_endpoint("runtime_endpoint", parsed.runtime_endpoint, networks)
     if len(set(parsed.supported_models)) != len(parsed.supported_models):
         raise InvalidRegistration("supported_models", "supported_models names a model twice")
@@ -130,7 +130,7 @@ def _read_config(values: dict[str, Any], networks: Networks) -> TransportConfig:
     try:
         config = kind.model_validate(values, strict=True)
     except ValidationError as error:
-        raise _explain(error, "runtime_config.") from None
+        raise explain(error, "runtime_config.") from None
     for name in type(config).model_fields:
         found = getattr(config, name)
         if isinstance(found, float) and not math.isfinite(found):
@@ -162,7 +162,8 @@ def _check_endpoint(field: str, url: str, networks: Networks) -> None:
         raise InvalidRegistration(field, f"{field}: {error}") from None
 
 
-def _explain(error: ValidationError, prefix: str) -> InvalidRegistration:
+def explain(error: ValidationError, prefix: str) -> InvalidRegistration:
+    """In our words, with the places that are wrong below `prefix`, and without a value."""
     problems: list[str] = []
     first = ""
     for problem in error.errors(include_input=False, include_url=False):

@@ -1,5 +1,5 @@
-"""Workers made, put into the registry, looked at and retired. Whoever adds workers or takes them out (the registrar, discovery)
-uses it.
+"""Workers made, put into the registry, looked at and retired. Whoever adds workers or takes them out (the registrar, the
+finder) uses it.
 
 A replaced or removed worker's transport closes after its last answer.
 """

@@ -87,7 +87,7 @@ class Worker:
         self._running = 0
         # The registry's version that its registration came with, where routers share one; else 0.
         self.version = 0
-        # The name that it was found by, where it was not registered.
+        # What it was found by, where it was not registered: `the name workers.internal`.
         self.found_by = ""
         # How many of its places are this router's, where routers share them.
         self.room: int | None = None
