@@ -25,6 +25,7 @@ from services.edge.departure import Event, Verdict
 from services.edge.metrics import Metrics
 from services.edge.openai_errors import (
     INTERNAL,
+    ROUTER_FULL,
     ROUTER_LOST,
     ROUTER_UNAVAILABLE,
     TOTAL_DEADLINE,
@@ -241,8 +242,10 @@ class AnswerStream:
             return self._failed(Event.TOTAL_DEADLINE, TOTAL_DEADLINE)
         if code == grpc.StatusCode.INVALID_ARGUMENT:
             return self._failed(Event.WORKER_FAILED, INTERNAL)
-        reached = bool(self.worker_id)
-        return self._failed(Event.WORKER_FAILED, ROUTER_LOST if reached else ROUTER_UNAVAILABLE)
+        if self.worker_id:
+            return self._failed(Event.WORKER_FAILED, ROUTER_LOST)
+        full = code == grpc.StatusCode.RESOURCE_EXHAUSTED
+        return self._failed(Event.WORKER_FAILED, ROUTER_FULL if full else ROUTER_UNAVAILABLE)
 
     def _failed(self, event: Event, problem: Problem) -> Outcome:
         known = departure.is_known(self._so_far)

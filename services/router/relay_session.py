@@ -68,8 +68,8 @@ class RelaySession:
         self._greeted = False
         self._outgoing: Outgoing[RelayResponse] = Outgoing(RelayResponse)
         self._wake: asyncio.Future[None] | None = None
-        # Requests that wait until the way to the edge is free again.
-        self._crowded: list[asyncio.Future[None]] = []
+        # Requests that wait until the way to the edge is free again, in order; one that is cancelled waits no longer.
+        self._crowded: dict[asyncio.Future[None], None] = {}
         self._tasks = TaskSet()
         self._over = False
         self._error: ServiceError | None = None
@@ -228,8 +228,11 @@ class RelaySession:
                 opened.room = None
         while self._outgoing.waiting_bytes >= MAX_WAITING_BYTES and not self._over:
             turn = self._loop.create_future()
-            self._crowded.append(turn)
-            await turn
+            self._crowded[turn] = None
+            try:
+                await turn
+            finally:
+                self._crowded.pop(turn, None)
 
     async def _keep(self, number: int, _opened: _Open, request: inference_pb2.HoldPlaceRequest) -> None:
         request_id = request.context.request_id
@@ -259,7 +262,7 @@ class RelaySession:
             self._wake.set_result(None)
 
     def _let_crowd_in(self) -> None:
-        crowd, self._crowded = self._crowded, []
+        crowd, self._crowded = self._crowded, {}
         for turn in crowd:
             if not turn.done():
                 turn.set_result(None)

@@ -15,6 +15,7 @@ from speedinfer.router.v1.inference_pb2 import GenerateItem
 from services.common.settings import EdgeLimits, EdgeSettings, Settings
 from services.edge import addresses, known_router
 from services.edge.app import Edge
+from services.router import relay_session
 from tests.fakes.scripted_billing import ScriptedBilling
 from tests.fakes.scripted_router import ScriptedRouter, accepted, data, end
 from tests.harness.ports import free_port
@@ -133,6 +134,46 @@ async def test_a_stalled_reader_stops_only_its_own_upstream(fleet: Fleet) -> Non
     assert {count for name, count in sent.items() if name != slow} == {300}
     stalled.close()
     await eventually(lambda: known(stand)[0].open == 0)
+
+
+async def test_beyond_what_a_router_takes_only_the_excess_is_refused_and_nothing_of_it_charged(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay_session, "MAX_OPEN", 3)
+    router = ScriptedRouter()
+    script = router.script = Paced()
+    stand = await fleet(router)
+    held = await streams(stand, 3)
+    for stream in (True, False):
+        async with asyncio.timeout(10):
+            answer = await stand.post(stand.body(stream=stream))
+        assert answer.status == 503
+        assert answer.error["code"] == "overloaded"
+        assert answer.error["message"] == "The router is at its bound of open requests. Try again."
+        assert answer.headers["retry-after"] == "1"
+    await eventually(lambda: stand.billing.names().count("release") == 2)
+    assert sorted(hold.cause for hold in stand.billing.holds.values()) == ["", "", "", "overloaded", "overloaded"]
+    assert script.begun == 3
+    script.go.set()
+    for each in held:
+        assert b"[DONE]" in await finished(*each)
+    assert (await stand.post(stand.body(stream=True))).events[-1] == "[DONE]"
+    assert stand.billing.names().count("settle") == 4
+    assert stand.metric("relay_links") == 1, "the link is none the worse for it"
+
+
+async def test_a_wait_for_a_place_beyond_what_a_router_takes_is_refused_before_a_hold(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay_session, "MAX_OPEN", 0)
+    router = ScriptedRouter()
+    for each in router.workers:
+        each.max_concurrency = 1
+    stand = await fleet(router)
+    answer = await stand.post(stand.body())
+    assert (answer.status, answer.error["code"], answer.headers["retry-after"]) == (503, "overloaded", "1")
+    assert stand.billing.names() == []
+    assert router.items == []
 
 
 async def test_two_routers_share_evenly_and_a_killed_one_takes_only_its_own(fleet: Fleet) -> None:
