@@ -16,6 +16,7 @@ from tests.contract.router.gateway import MODEL, Gateway, item
 from tests.contract.router.relay_caller import RelayCaller, relay
 from tests.fakes import scripts
 from tests.fakes.worker import FakeWorker
+from tests.harness.kept import keepers
 
 PIECE = "x" * 4_000
 PIECES = 500
@@ -117,6 +118,30 @@ async def test_beyond_so_many_open_on_one_link_only_the_excess_is_refused(
         await full.start(6, item())
         assert (await full.whole(6)).text == "ab"
         assert full.code is None
+
+
+async def test_an_open_stream_keeps_its_prompt_until_no_other_worker_can_get_it(
+    gateway: Gateway, worker: FakeWorker
+) -> None:
+    await gateway.register(worker.url)
+    go, end = asyncio.Event(), asyncio.Event()
+    word = scripts.delta(MODEL, content="a", finish_reason="stop")
+    counts = scripts.frame(MODEL, choices=[], usage=scripts.usage(3, 2))
+    role = scripts.delta(MODEL, role="assistant", content="")
+    worker.scripts[MODEL] = scripts.stream(role, scripts.WaitFor(go), word, scripts.WaitFor(end), counts)
+    async with edge(gateway) as caller:
+        await caller.start(
+            1, item(members=[("messages", b'[{"role": "user", "content": "%b"}]' % (b"kept-words " * 9_000))])
+        )
+        await caller.until(lambda: caller.answer(1).accepted)
+        worker.requests.clear()
+        # The test's own worker keeps what it got.
+        assert [each for each in keepers("kept-words") if each not in ("Received", "coroutine")]
+        go.set()
+        await caller.until(lambda: caller.answer(1).payloads)
+        assert [each for each in keepers("kept-words") if each != "Received"] == []
+        end.set()
+        assert (await caller.whole(1)).counts == (3, 2)
 
 
 @pytest.mark.parametrize("waits_for", ["worker", "credit", "way"])

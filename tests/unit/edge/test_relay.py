@@ -18,6 +18,7 @@ from services.edge.app import Edge
 from services.router import relay_session
 from tests.fakes.scripted_billing import ScriptedBilling
 from tests.fakes.scripted_router import ScriptedRouter, accepted, data, end
+from tests.harness.kept import instances, keepers
 from tests.harness.ports import free_port
 from tests.unit.edge.conftest import ADMIN_TOKEN, Stand, eventually
 
@@ -289,6 +290,35 @@ async def test_a_large_request_goes_by_a_call_of_its_own(fleet: Fleet) -> None:
     assert prompt.encode() in router.items[0].members[0].json
     # No frame of it came over the relay.
     assert router.metrics.registry.get_sample_value("speedinfer_router_relay_frames_per_message_sum") == 0
+
+
+@pytest.mark.parametrize("relay", [True, False])
+async def test_an_open_stream_keeps_nothing_of_its_prompt(fleet: Fleet, relay: bool) -> None:
+    router = ScriptedRouter()
+    go = asyncio.Event()
+
+    async def script(item: GenerateItem) -> AsyncIterator[Frame]:
+        del item
+        router.items.clear()
+        yield accepted()
+        yield data(HELLO)
+        await go.wait()
+        yield end()
+
+    router.script = script
+    stand = await fleet(router, relay=relay)
+    asked = stand.body(stream=True, messages=[{"role": "user", "content": "kept-words " * 9_000}])
+    reader, writer = await stand.open_raw(asked)
+    await reader.readuntil(b"Hello")
+    del asked
+    # Of a call of its own gRPC, and the router, keep the message.
+    mine = [each for each in keepers("kept-words") if relay or each != "GenerateItem"]
+    assert mine == []
+    # Nor of what came: a frame would keep the whole message that it came in.
+    if relay:
+        await eventually(lambda: not instances(Frame))
+    go.set()
+    assert b"[DONE]" in await finished(reader, writer)
 
 
 async def test_each_address_of_a_name_is_a_router_and_one_that_leaves_the_name_gets_nothing_new(
