@@ -4,10 +4,12 @@
     .venv/bin/python benchmarks/growth.py accounts --plots         the same with 1 to 10,000 accounts, whose keys take turns
     .venv/bin/python benchmarks/growth.py streams --plots          CPU of an event and memory of a stream, 10 to 5,000 at once
     .venv/bin/python benchmarks/growth.py streams --most 100       a quick look
+    .venv/bin/python benchmarks/growth.py streams --least 5000     the largest step alone
 
 Each point is printed as a JSON object. With --plots they are drawn into `growth-*.svg` beside this file. Workers and accounts
 cost something while nobody asks (probes, renewals): that is measured, too, and a second curve leaves it out. Each
-number of streams gets services of its own, since memory that a crowd has left behind would hide what the next one needs.
+number of streams gets services of its own, since memory that a crowd has left behind would hide what the next one needs. All
+of a step must be open at once, come whole and be charged; else this ends with an error that says how many were not.
 """
 
 import argparse
@@ -37,6 +39,7 @@ from services.common.ids import uuid7
 from services.common.money import parse_usd, to_money
 from tests.harness.ports import free_port
 from tests.harness.product import NAMES, Product
+from tests.harness.reservations import reservations
 
 FOLDER = Path(__file__).parent
 WORKERS = (1, 10, 100, 300, 1_000)
@@ -46,14 +49,15 @@ MANY, WARM_UP = 10**9, 200
 IDLE_S = 5.0
 SETUP_ITEMS = 250
 CALL_TIMEOUT_S = 60.0
+CREDIT_USD = "1000000"
 OPEN_PER_S, EVENTS_PER_S = 60.0, 2_000.0
 
 Say = Callable[..., None]
 
 
-def up_to(counts: tuple[int, ...], most: int) -> list[int]:
-    """Those of the steps that are not above `most`."""
-    return [count for count in counts if count <= most]
+def up_to(counts: tuple[int, ...], most: int, least: int = 1) -> list[int]:
+    """Those of the steps that are not above `most`, nor below `least`."""
+    return [count for count in counts if least <= count <= most]
 
 
 def pids(product: Product) -> list[int]:
@@ -148,22 +152,41 @@ async def open_accounts(product: Product, count: int) -> list[str]:
     return texts
 
 
-def streams(product: Product, port: int, count: int) -> dict[str, Any]:
-    """One number of them, over services that have seen only a few."""
+def streams(product: Product, port: int, count: int, open_per_s: float = OPEN_PER_S) -> dict[str, Any]:
+    """One number of them, over services that have seen only a few. They are of an account of their own, all of whose holds
+    must be charged in the end."""
     key = run.prepare(product, port)
     common: dict[str, Any] = {"model": MODEL, "pids": pids(product)}
     uvloop.run(load.measure(product.url, key, clients=20, requests=40, stream=True, **common))
-    return uvloop.run(
-        held.hold(
-            product.url,
-            key,
-            streams=count,
-            open_per_s=OPEN_PER_S,
-            events_per_s=EVENTS_PER_S,
-            memory_pids=[product.pid("edge"), product.pid("router")],
-            **common,
-        )
-    )
+    account = product.account(CREDIT_USD)
+    memory = held.Memory({name: product.pid(name) for name in ("edge", "router")})
+
+    async def watched() -> dict[str, Any]:
+        async with memory:
+            return await held.hold(
+                product.url,
+                product.key(account),
+                streams=count,
+                open_per_s=open_per_s,
+                events_per_s=EVENTS_PER_S,
+                memory_pids=[product.pid("edge"), product.pid("router")],
+                **common,
+            )
+
+    row = uvloop.run(watched()) | memory.row()
+    charged = sum(hold.state == "settled" for hold in reservations(product, account))
+    return row | {"not_charged": count - charged}
+
+
+def fault(row: dict[str, Any]) -> str:
+    """What a row of streams does not hold: all at once, without an error, none cut, all charged. Empty if it holds it all."""
+    wrong = {
+        "not open at once": row["streams"] - row["open_at_once"],
+        "with an error": row["errors"],
+        "events lost": row["lost_events"],
+        "not charged": row["not_charged"],
+    }
+    return ", ".join(f"{number} {what}" for what, number in wrong.items() if number)
 
 
 def drawn(curves: dict[str, list[Series]]) -> None:
@@ -185,10 +208,12 @@ def measured(options: argparse.Namespace, port: int, folder: Path, say: Say) -> 
         with Product(folder / "product", settings) as product:
             return (by_workers if options.what == "workers" else by_accounts)(product, port, options, say)
     events, memory = Series("streams"), Series("streams")
-    for count in up_to(STREAMS, options.most):
+    for count in up_to(STREAMS, options.most, options.least):
         with Product(folder / str(count), settings) as product:
-            row = streams(product, port, count)
+            row = streams(product, port, count, options.open_per_s)
         say(**row)
+        if wrong := fault(row):
+            options.faults.append(f"{count} streams: {wrong}")
         at = row["open_at_once"]
         for series, value in ((events, row["cpu_us_per_event"]), (memory, row["kib_per_stream"])):
             if at and value is not None:
@@ -201,8 +226,10 @@ def main() -> None:
     parser.add_argument("what", choices=("workers", "accounts", "streams"))
     parser.add_argument("--most", type=int, default=10**6, help="leave out the steps above this")
     parser.add_argument("--seconds", type=float, default=8, help="for each load of whole requests")
+    parser.add_argument("--least", type=int, default=1, help="leave out the steps below this")
+    parser.add_argument("--open-per-s", type=float, default=OPEN_PER_S, help="how fast streams are opened")
     parser.add_argument("--plots", action="store_true", help="draw growth-*.svg")
-    options = parser.parse_args()
+    options = parser.parse_args(namespace=argparse.Namespace(faults=[]))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     about = {
         "at": datetime.now(UTC).date().isoformat(),
@@ -226,6 +253,8 @@ def main() -> None:
         run.stop_upstream(upstream)
     if options.plots:
         drawn(curves)
+    if options.faults:
+        sys.exit("; ".join(options.faults))
     if errors:
         sys.exit("there were errors: the figures above are no measurement")
 

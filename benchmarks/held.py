@@ -1,11 +1,13 @@
 """Streams that are open at the same time: what memory each holds, and what an event costs while nothing begins or ends.
 
 The streams begin one after another, so that opening them is no crowd, and send so slowly that they share `events_per_s`.
-They live until the last one has long been open; the events of a short window after that are what is measured.
+They live until the last one has long been open; the events of a short window after that are what is measured. Whether all
+were open at once, and whether every event of every stream came, is counted, too.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from math import ceil
 from typing import Any
@@ -16,6 +18,8 @@ from benchmarks.upstream import pace_text
 WINDOW_S, MARGIN_S = 5.0, 5.0
 MIN_GAP_MS, MAX_GAP_MS = 20, 5_000
 LOOK_EVERY_S = 0.05
+# What the worker sends after the paced events: the finish, the usage, [DONE].
+LAST_EVENTS = 3
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,7 @@ async def hold(
     return {
         "streams": streams,
         "open_at_once": at_once,
+        "lost_events": streams * (pace.events + LAST_EVENTS) - seen.events,
         "errors": len(seen.errors),
         "first_errors": seen.errors[:3],
         "gap_ms": pace.gap_ms,
@@ -81,3 +86,33 @@ async def hold(
         "first_p99_ms": load.share_ms(seen.first_s, 99),
         "kib_per_stream": round((memory.peak_mib - idle_mib) * 1024 / at_once, 1) if at_once else None,
     }
+
+
+class Memory:
+    """What each of several processes holds before, at most, and after the block."""
+
+    def __init__(self, pids: Mapping[str, int]) -> None:
+        """By name."""
+        self._pids = pids
+        self._before = {name: load.rss_mib([pid]) for name, pid in pids.items()}
+        self._peaks = {name: load.PeakMemory([pid]) for name, pid in pids.items()}
+        self._watching = AsyncExitStack()
+
+    async def __aenter__(self) -> "Memory":
+        for peak in self._peaks.values():
+            await self._watching.enter_async_context(peak)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._watching.aclose()
+
+    def row(self) -> dict[str, Any]:
+        """MiB of each, and what they hold now."""
+        return {
+            f"{name}_mib": {
+                "before": round(self._before[name], 1),
+                "peak": round(self._peaks[name].peak_mib, 1),
+                "after": round(load.rss_mib([pid]), 1),
+            }
+            for name, pid in self._pids.items()
+        }

@@ -7,7 +7,7 @@ asked how many tokens the prompt has, and the hold is asked for once more by its
 """
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import grpc
 import structlog
@@ -71,6 +71,10 @@ class Admitted:
     place: Place | None
     # What the hold was made by, where it was a worker's count.
     counted: PromptCount | None = None
+
+    def without_prompt(self) -> "Admitted":
+        """The same for the time after dispatch: a stream may be long, and its prompt large."""
+        return replace(self, request=replace(self.request, members=()))
 
 
 class Admission:

@@ -25,6 +25,7 @@ from services.edge.departure import Event, Verdict
 from services.edge.metrics import Metrics
 from services.edge.openai_errors import (
     INTERNAL,
+    ROUTER_FULL,
     ROUTER_LOST,
     ROUTER_UNAVAILABLE,
     TOTAL_DEADLINE,
@@ -66,7 +67,8 @@ class AnswerStream:
         tasks: TaskSet,
         limits: EdgeLimits,
     ) -> None:
-        self._admitted = admitted
+        # Without the prompt, which is not needed once it was handed over.
+        self.admitted = admitted.without_prompt()
         self._client = client
         self._orphans = orphans
         self._metrics = metrics
@@ -105,7 +107,7 @@ class AnswerStream:
             if self._timer is not None:
                 self._timer.cancel()
             if self._orphan:
-                self._orphans.remove(self._admitted.caller.key_id)
+                self._orphans.remove(self.admitted.caller.key_id)
                 self._metrics.orphans.dec()
 
     async def close(self) -> None:
@@ -133,7 +135,7 @@ class AnswerStream:
 
     def headers(self) -> dict[str, str]:
         """The headers that tell of the worker and the key's limits."""
-        headers = dict(self._admitted.headers)
+        headers = dict(self.admitted.headers)
         if self.worker_id:
             headers["x-speedinfer-worker"] = self.worker_id
         if self._ignored:
@@ -144,6 +146,8 @@ class AnswerStream:
         try:
             while frames := await self._call.take():
                 outcome = await self._take_all(frames)
+                # A frame keeps the whole message that it came in, with other requests' frames.
+                del frames
                 if self._dropped is not None:
                     return self._dropped
                 if outcome is not None:
@@ -214,7 +218,7 @@ class AnswerStream:
         """Frames without content may be out already; only content makes a client that leaves pay."""
         if data.has_content and not self.content_sent and not self._client.gone:
             self.content_sent = True
-            self._metrics.first_token_seconds.observe(self._loop.time() - self._admitted.arrival.started_s)
+            self._metrics.first_token_seconds.observe(self._loop.time() - self.admitted.arrival.started_s)
 
     def _usage(self, usage: Usage) -> None:
         self._so_far = usage
@@ -224,7 +228,7 @@ class AnswerStream:
                 self._drop(self._charge_so_far(ENDING_CLIENT_LEFT))
 
     def _end(self, end: End) -> Outcome:
-        embedding = self._admitted.request.operation == OPERATION_EMBEDDING
+        embedding = self.admitted.request.operation == OPERATION_EMBEDDING
         if not settlement.is_complete(end.usage, with_completion=not embedding):
             return self._failed(Event.WORKER_FAILED, USAGE_MISSING)
         ending = ENDING_CLIENT_LEFT if self._orphan else ENDING_COMPLETED
@@ -241,8 +245,10 @@ class AnswerStream:
             return self._failed(Event.TOTAL_DEADLINE, TOTAL_DEADLINE)
         if code == grpc.StatusCode.INVALID_ARGUMENT:
             return self._failed(Event.WORKER_FAILED, INTERNAL)
-        reached = bool(self.worker_id)
-        return self._failed(Event.WORKER_FAILED, ROUTER_LOST if reached else ROUTER_UNAVAILABLE)
+        if self.worker_id:
+            return self._failed(Event.WORKER_FAILED, ROUTER_LOST)
+        full = code == grpc.StatusCode.RESOURCE_EXHAUSTED
+        return self._failed(Event.WORKER_FAILED, ROUTER_FULL if full else ROUTER_UNAVAILABLE)
 
     def _failed(self, event: Event, problem: Problem) -> Outcome:
         known = departure.is_known(self._so_far)
@@ -269,7 +275,7 @@ class AnswerStream:
         if verdict is Verdict.READ_ON:
             self._orphan = True
             # Whatever its other streams did, this one has not counted yet.
-            self._orphans.add(self._admitted.caller.key_id, self.worker_id)
+            self._orphans.add(self.admitted.caller.key_id, self.worker_id)
             self._metrics.orphans.inc()
         elif verdict is Verdict.CHARGE_SO_FAR:
             self._drop(self._charge_so_far(ENDING_CLIENT_LEFT))

@@ -144,7 +144,10 @@ class Inference:
             finally:
                 del body
                 claim.release()
-            return await self._dispatch(admitted, client)
+            work = self._dispatch(admitted, client)
+            # As the body: `_dispatch` keeps no more of it than it needs.
+            del admitted
+            return await work
         except Refused as refused:
             return refused
         finally:
@@ -152,7 +155,7 @@ class Inference:
             self._metrics.open_requests.dec()
 
     async def _dispatch(self, admitted: Admitted, client: Client) -> Refused | None:
-        closing = _Closing(self._settler, admitted)
+        closing = _Closing(self._settler, admitted.arrival)
         answer: AnswerStream | None = None
         try:
             if client.gone:
@@ -161,6 +164,7 @@ class Inference:
             answer = AnswerStream(
                 admitted, client, self._routers, self._orphans, self._metrics, self._tasks, self._limits
             )
+            admitted = answer.admitted
             self._streams.add(answer)
             outcome = await answer.run()
             admitted.arrival.worker_id = answer.worker_id
@@ -230,16 +234,16 @@ class Inference:
 class _Closing:
     """The end of one hold: settled or released, once."""
 
-    def __init__(self, settler: Settler, admitted: Admitted) -> None:
+    def __init__(self, settler: Settler, arrival: Arrival) -> None:
         self._settler = settler
-        self._admitted = admitted
+        self._arrival = arrival
         self.done = False
 
     async def settle(self, answer: AnswerStream, outcome: Outcome) -> Receipt:
         assert outcome.usage is not None
         assert not self.done
         self.done = True
-        arrival = self._admitted.arrival
+        arrival = self._arrival
         arrival.prompt_tokens = outcome.usage.prompt_tokens
         arrival.completion_tokens = outcome.usage.completion_tokens
         return await self._settler.settle(
@@ -256,7 +260,7 @@ class _Closing:
     async def release(self, cause: str, wait_s: float, answer: AnswerStream | None = None) -> None:
         assert not self.done
         self.done = True
-        arrival = self._admitted.arrival
+        arrival = self._arrival
         context = RequestContext(request_id=arrival.request_id, traceparent=arrival.traceparent)
         item = ReleaseItem(
             context=context,

@@ -121,6 +121,9 @@ SETTLEMENT_REFUSED = Problem(
 ROUTER_UNAVAILABLE = Problem(
     503, "The router does not answer. Try again.", _SERVER, "no_worker_available", retry_after_s=2
 )
+ROUTER_FULL = Problem(
+    503, "The router is at its bound of open requests. Try again.", _SERVER, "overloaded", retry_after_s=1
+)
 ROUTER_LOST = Problem(502, "The connection to the worker was lost.", _SERVER, "upstream_error")
 TOO_MANY_STREAMS = Problem(
     503, "The gateway is at its bound of open requests. Try again.", _SERVER, "overloaded", retry_after_s=1

@@ -9,7 +9,7 @@ from speedinfer.router.v1.inference_pb2 import HoldPlaceRequest, Requirement
 
 from services.edge.arrival import Arrival
 from services.edge.known_router import KnownRouter
-from services.edge.openai_errors import ROUTER_UNAVAILABLE, TOTAL_DEADLINE, Refused, from_failure
+from services.edge.openai_errors import ROUTER_FULL, ROUTER_UNAVAILABLE, TOTAL_DEADLINE, Refused, from_failure
 from services.edge.openai_request import InferenceRequest
 from services.edge.router_lost import Lost
 from services.edge.router_pool import RouterPool
@@ -52,6 +52,8 @@ class Place:
             _log.warning("place_not_answered", status=lost.code.name)
             if lost.code is grpc.StatusCode.DEADLINE_EXCEEDED:
                 raise Refused(TOTAL_DEADLINE) from None
+            if lost.code is grpc.StatusCode.RESOURCE_EXHAUSTED:
+                raise Refused(ROUTER_FULL) from None
             raise Refused(ROUTER_UNAVAILABLE) from None
         if self._closed:
             return False

@@ -171,7 +171,8 @@ class RoutedCall(Generic[Answer]):
     ) -> None:
         self._pool = pool
         self._model = model
-        self._begin = begin
+        # Until something came of it: from then on it is sent nowhere else, and what it would send is not kept.
+        self._begin: Callable[[KnownRouter], Call[Answer]] | None = begin
         # Where it is, or is to go.
         self.router = preferred
         self._call: Call[Answer] | None = None
@@ -183,18 +184,23 @@ class RoutedCall(Generic[Answer]):
         """What came; empty at the end, and after `cancel`. Lost if it ended otherwise."""
         while True:
             if self._call is None:
+                assert self._begin is not None, "a call that was answered stays"
                 router = await self._find()
                 if router is None:
                     return []
                 self.router = router
                 self._call = self._begin(router)
             try:
-                return await self._call.take()
+                answers = await self._call.take()
             except NotBegun:
                 self._call = None
                 self._turns += 1
-                if self._turns >= MAX_TURNS:
+                # A router that answered has begun it, whatever it says later.
+                if self._turns >= MAX_TURNS or self._begin is None:
                     raise Lost(grpc.StatusCode.UNAVAILABLE) from None
+            else:
+                self._begin = None
+                return answers
 
     def cancel(self) -> None:
         """Give it up and wake whoever waits."""

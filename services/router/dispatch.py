@@ -204,6 +204,8 @@ class Request:
             if await reading.wait(limit.at):
                 now = self._loop.time()
                 frames = attempt.take(reading.take(), now)
+                if attempt.committed and self._members:
+                    self._forget_prompt()
                 if attempt.is_over:
                     return frames + self._finish(attempt)
                 if late := attempt.no_token_by(now):
@@ -219,6 +221,16 @@ class Request:
         ):
             raise reading.failure
         return self._finish(attempt)
+
+    def _forget_prompt(self) -> None:
+        """No other worker gets it any more: what only a dispatch needs is not kept for as long as the stream takes."""
+        kept = inference_pb2.GenerateItem(
+            counted_by=self._item.counted_by, counted_prompt_tokens=self._item.counted_prompt_tokens
+        )
+        kept.context.CopyFrom(self._item.context)
+        self._item = kept
+        # The dispatch at hand has the same list.
+        self._members.clear()
 
     def _finish(self, attempt: Attempt) -> list[frame_pb2.Frame]:
         frames = attempt.finish(self._loop.time())

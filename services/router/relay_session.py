@@ -34,14 +34,21 @@ MAX_WAITING_BYTES = 4 * 1024 * 1024
 class _Open:
     """One number that is open."""
 
-    __slots__ = ("allowance", "room", "running", "task")
+    __slots__ = ("allowance", "asked", "room", "running", "task")
 
-    def __init__(self, credit_bytes: int) -> None:
+    def __init__(self, credit_bytes: int, asked: Any) -> None:
         self.allowance = Allowance(credit_bytes)
+        # What is asked for, until it is begun: it keeps the whole message that it came in, and a stream may be long.
+        self.asked = asked
         # Set while it waits for credit.
         self.room: asyncio.Future[None] | None = None
         self.running: Running | None = None
         self.task: asyncio.Task[None] | None = None
+
+    def taken(self) -> Any:
+        """What is asked for; once."""
+        asked, self.asked = self.asked, None
+        return asked
 
     def drop(self) -> None:
         """Nobody waits for more."""
@@ -51,7 +58,7 @@ class _Open:
             self.task.cancel()
 
 
-Serve = Callable[[int, _Open, Any], Awaitable[None]]
+Serve = Callable[[int, _Open], Awaitable[None]]
 
 
 class RelaySession:
@@ -68,8 +75,8 @@ class RelaySession:
         self._greeted = False
         self._outgoing: Outgoing[RelayResponse] = Outgoing(RelayResponse)
         self._wake: asyncio.Future[None] | None = None
-        # Requests that wait until the way to the edge is free again.
-        self._crowded: list[asyncio.Future[None]] = []
+        # Requests that wait until the way to the edge is free again, in order; one that is cancelled waits no longer.
+        self._crowded: dict[asyncio.Future[None], None] = {}
         self._tasks = TaskSet()
         self._over = False
         self._error: ServiceError | None = None
@@ -165,30 +172,33 @@ class RelaySession:
         if len(self._open) >= MAX_OPEN:
             self._refuse(number, RelayRefusalReason.RELAY_REFUSAL_REASON_TOO_MANY, "too many are open on this call")
             return
-        opened = self._open[number] = _Open(credit_bytes)
-        opened.task = self._tasks.spawn(self._guarded(what, number, opened, asked), "relayed-request")
+        opened = self._open[number] = _Open(credit_bytes, asked)
+        opened.task = self._tasks.spawn(self._guarded(what, number, opened), "relayed-request")
         # Not left to the task's own code: one that is cancelled before its first step never runs any.
         opened.task.add_done_callback(partial(self._ended, number))
 
     def _ended(self, number: int, _task: object) -> None:
         self._open.pop(number, None)
 
-    async def _guarded(self, what: Serve, number: int, opened: _Open, asked: Any) -> None:
+    async def _guarded(self, what: Serve, number: int, opened: _Open) -> None:
         try:
-            await what(number, opened, asked)
+            await what(number, opened)
         except InvalidArgument as error:
             self._refuse(number, RelayRefusalReason.RELAY_REFUSAL_REASON_INVALID, error.message)
         except Exception as error:
             _log.exception("relayed_request_failed", error=type(error).__name__)
             self._refuse(number, RelayRefusalReason.RELAY_REFUSAL_REASON_INTERNAL, "the router's log has it")
 
-    async def _serve(self, number: int, opened: _Open, item: inference_pb2.GenerateItem) -> None:
-        running = opened.running = self._intake.start(item)
+    async def _serve(self, number: int, opened: _Open) -> None:
+        running = opened.running = self._intake.start(opened.taken())
         try:
             while frames := await running.next_frames():
                 for frame in frames:
                     await self._send(number, opened, frame)
-                if _is_last(frames[-1]):
+                is_last = _is_last(frame)
+                # Nothing that went out is kept while it waits for more.
+                del frames, frame
+                if is_last:
                     return
                 await self._may_go_on(opened)
         finally:
@@ -228,10 +238,14 @@ class RelaySession:
                 opened.room = None
         while self._outgoing.waiting_bytes >= MAX_WAITING_BYTES and not self._over:
             turn = self._loop.create_future()
-            self._crowded.append(turn)
-            await turn
+            self._crowded[turn] = None
+            try:
+                await turn
+            finally:
+                self._crowded.pop(turn, None)
 
-    async def _keep(self, number: int, _opened: _Open, request: inference_pb2.HoldPlaceRequest) -> None:
+    async def _keep(self, number: int, opened: _Open) -> None:
+        request: inference_pb2.HoldPlaceRequest = opened.taken()
         request_id = request.context.request_id
         try:
             place = await self._intake.place(request)
@@ -259,7 +273,7 @@ class RelaySession:
             self._wake.set_result(None)
 
     def _let_crowd_in(self) -> None:
-        crowd, self._crowded = self._crowded, []
+        crowd, self._crowded = self._crowded, {}
         for turn in crowd:
             if not turn.done():
                 turn.set_result(None)

@@ -95,6 +95,8 @@ class Connection:
             )
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise self._failure(error, stale=sent.met_a_stale_connection(error)) from None
+        # It was sent; whoever asked has it for as long as it is needed.
+        del body, data
         untell = _tell_of_its_end(response)
         try:
             encoding = response.headers.get("Content-Encoding", "identity").lower()

@@ -161,6 +161,8 @@ class OpenAiTransport:
         body = openai_body.build(dispatch, members, model, self._config.max_tokens_field, stream_options)
         url = f"{self._connection.api}{PATHS[dispatch.operation]}"
         async with self._connection.post(url, body, dispatch) as response:
+            # It was sent, and a stream may be long.
+            del members, body
             if response.status != 200:
                 retry_after = response.headers.get("Retry-After")
                 raise openai_errors.from_status(response.status, await read_error(response), retry_after, self._safe)

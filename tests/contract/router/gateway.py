@@ -80,6 +80,8 @@ class Gateway:
     inference: inference_pb2_grpc.InferenceServiceStub
     registry: registry_pb2_grpc.WorkerRegistryServiceStub
     channel: grpc.aio.Channel
+    # Where it listens.
+    target: str
 
     async def register(self, url: str, worker_id: str = "w1", **changes: Any) -> registry_pb2.WorkerDetail:
         """Register a worker of MODEL."""
@@ -198,6 +200,7 @@ async def running(
             inference_pb2_grpc.InferenceServiceStub(channel),
             registry_pb2_grpc.WorkerRegistryServiceStub(channel),
             channel,
+            f"127.0.0.1:{port}",
         )
     finally:
         await channel.close()

@@ -24,6 +24,9 @@ class RelayCaller:
         # By message, how many events it had.
         self.messages: list[int] = []
         self.code: grpc.StatusCode | None = None
+        # While this is not set nothing is read, as by an edge that is stopped, or whose connection is slow.
+        self.reads = asyncio.Event()
+        self.reads.set()
         self._numbers = 0
         self._turn = asyncio.Lock()
         self._moved = asyncio.Condition()
@@ -84,7 +87,7 @@ class RelayCaller:
 
     async def _read(self) -> None:
         try:
-            while (response := await self.call.read()) is not grpc.aio.EOF:
+            while (response := await self._next()) is not grpc.aio.EOF:
                 async with self._moved:
                     if response.HasField("hello"):
                         self.hello = response.hello
@@ -102,8 +105,13 @@ class RelayCaller:
         async with self._moved:
             self._moved.notify_all()
 
+    async def _next(self) -> Any:
+        await self.reads.wait()
+        return await self.call.read()
+
     async def close(self) -> None:
         self.call.cancel()
+        self.reads.set()
         await self._reader
 
 

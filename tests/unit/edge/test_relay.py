@@ -15,8 +15,10 @@ from speedinfer.router.v1.inference_pb2 import GenerateItem
 from services.common.settings import EdgeLimits, EdgeSettings, Settings
 from services.edge import addresses, known_router
 from services.edge.app import Edge
+from services.router import relay_session
 from tests.fakes.scripted_billing import ScriptedBilling
 from tests.fakes.scripted_router import ScriptedRouter, accepted, data, end
+from tests.harness.kept import instances, keepers
 from tests.harness.ports import free_port
 from tests.unit.edge.conftest import ADMIN_TOKEN, Stand, eventually
 
@@ -135,6 +137,46 @@ async def test_a_stalled_reader_stops_only_its_own_upstream(fleet: Fleet) -> Non
     await eventually(lambda: known(stand)[0].open == 0)
 
 
+async def test_beyond_what_a_router_takes_only_the_excess_is_refused_and_nothing_of_it_charged(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay_session, "MAX_OPEN", 3)
+    router = ScriptedRouter()
+    script = router.script = Paced()
+    stand = await fleet(router)
+    held = await streams(stand, 3)
+    for stream in (True, False):
+        async with asyncio.timeout(10):
+            answer = await stand.post(stand.body(stream=stream))
+        assert answer.status == 503
+        assert answer.error["code"] == "overloaded"
+        assert answer.error["message"] == "The router is at its bound of open requests. Try again."
+        assert answer.headers["retry-after"] == "1"
+    await eventually(lambda: stand.billing.names().count("release") == 2)
+    assert sorted(hold.cause for hold in stand.billing.holds.values()) == ["", "", "", "overloaded", "overloaded"]
+    assert script.begun == 3
+    script.go.set()
+    for each in held:
+        assert b"[DONE]" in await finished(*each)
+    assert (await stand.post(stand.body(stream=True))).events[-1] == "[DONE]"
+    assert stand.billing.names().count("settle") == 4
+    assert stand.metric("relay_links") == 1, "the link is none the worse for it"
+
+
+async def test_a_wait_for_a_place_beyond_what_a_router_takes_is_refused_before_a_hold(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay_session, "MAX_OPEN", 0)
+    router = ScriptedRouter()
+    for each in router.workers:
+        each.max_concurrency = 1
+    stand = await fleet(router)
+    answer = await stand.post(stand.body())
+    assert (answer.status, answer.error["code"], answer.headers["retry-after"]) == (503, "overloaded", "1")
+    assert stand.billing.names() == []
+    assert router.items == []
+
+
 async def test_two_routers_share_evenly_and_a_killed_one_takes_only_its_own(fleet: Fleet) -> None:
     first, second = ScriptedRouter("router-1"), ScriptedRouter("router-2")
     scripts = [Paced(), Paced()]
@@ -248,6 +290,35 @@ async def test_a_large_request_goes_by_a_call_of_its_own(fleet: Fleet) -> None:
     assert prompt.encode() in router.items[0].members[0].json
     # No frame of it came over the relay.
     assert router.metrics.registry.get_sample_value("speedinfer_router_relay_frames_per_message_sum") == 0
+
+
+@pytest.mark.parametrize("relay", [True, False])
+async def test_an_open_stream_keeps_nothing_of_its_prompt(fleet: Fleet, relay: bool) -> None:
+    router = ScriptedRouter()
+    go = asyncio.Event()
+
+    async def script(item: GenerateItem) -> AsyncIterator[Frame]:
+        del item
+        router.items.clear()
+        yield accepted()
+        yield data(HELLO)
+        await go.wait()
+        yield end()
+
+    router.script = script
+    stand = await fleet(router, relay=relay)
+    asked = stand.body(stream=True, messages=[{"role": "user", "content": "kept-words " * 9_000}])
+    reader, writer = await stand.open_raw(asked)
+    await reader.readuntil(b"Hello")
+    del asked
+    # Of a call of its own gRPC, and the router, keep the message.
+    mine = [each for each in keepers("kept-words") if relay or each != "GenerateItem"]
+    assert mine == []
+    # Nor of what came: a frame would keep the whole message that it came in.
+    if relay:
+        await eventually(lambda: not instances(Frame))
+    go.set()
+    assert b"[DONE]" in await finished(reader, writer)
 
 
 async def test_each_address_of_a_name_is_a_router_and_one_that_leaves_the_name_gets_nothing_new(
