@@ -65,13 +65,14 @@ class RoutedCall(Generic[Asked, Answer]):
         preferred: KnownRouter,
         asked: Asked,
         begin: Callable[[KnownRouter, Asked], Call[Answer]],
-        shows: Callable[[Answer], bool],
+        begun: Callable[[Answer], int],
     ) -> None:
-        """`asked` is changed where it is begun anew. `shows`: whether what came may have been shown to somebody."""
+        """`asked` is changed where it is begun anew. `begun`: which attempt an answer says has begun, if it says no more than
+        that; 0 where it may have been shown to somebody."""
         self._pool = pool
         self._asked = asked
         self._begin = begin
-        self._shows = shows
+        self._begun = begun
         self._loop = asyncio.get_running_loop()
         self._made_s = self._loop.time()
         self._remaining_ms = asked.context.remaining_ms
@@ -117,7 +118,8 @@ class RoutedCall(Generic[Asked, Answer]):
                     raise
             else:
                 if not self._moving:
-                    self._answered = self._answered or any(map(self._shows, answers))
+                    if not self._answered:
+                        self._look_at(answers)
                     return answers
             if self._moving:
                 await self._leave(self._call)
@@ -153,6 +155,14 @@ class RoutedCall(Generic[Asked, Answer]):
             return await call.take()
         finally:
             self._pool.unanswered.discard(self)
+
+    def _look_at(self, answers: Sequence[Answer]) -> None:
+        for answer in answers:
+            attempt = self._begun(answer)
+            if not attempt:
+                self._answered = True
+                return
+            self._asked.context.attempt = max(self._asked.context.attempt, attempt)
 
     async def _leave(self, call: Call[Answer]) -> None:
         await call.close()

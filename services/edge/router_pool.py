@@ -84,13 +84,13 @@ class RouterPool:
 
     def generate(self, router: KnownRouter, item: GenerateItem) -> RoutedCall[GenerateItem, Frame]:
         """Dispatch a request to a router, or to another that knows its model where that one cannot take it."""
-        return RoutedCall(self, router, item, KnownRouter.generate, _shows)
+        return RoutedCall(self, router, item, KnownRouter.generate, _begun)
 
     def hold_place(
         self, router: KnownRouter, request: HoldPlaceRequest
     ) -> RoutedCall[HoldPlaceRequest, HoldPlaceResponse]:
         """Wait for a place at a router, or at another."""
-        return RoutedCall(self, router, request, KnownRouter.hold_place, lambda _: True)
+        return RoutedCall(self, router, request, KnownRouter.hold_place, lambda _: 0)
 
     def find(self, preferred: KnownRouter, model: str, needs: Sequence[Need]) -> KnownRouter | None:
         """The preferred router if it can take a request now, else another that knows the model; for one that is silent only a
@@ -191,6 +191,6 @@ class RouterPool:
             await router.close()
 
 
-def _shows(frame: Frame) -> bool:
-    """Whether a frame may have been shown: that a worker has begun is superseded by the next one that has."""
-    return not frame.HasField("accepted")
+def _begun(frame: Frame) -> int:
+    """See RoutedCall: that a worker has begun is superseded by the next one that has."""
+    return frame.accepted.attempt
