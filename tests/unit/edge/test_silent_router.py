@@ -1,6 +1,7 @@
 """A router that stands still: it gets nothing new, and what it has answered nothing of goes on elsewhere, once."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ from speedinfer.router.v1.frame_pb2 import Frame
 from speedinfer.router.v1.inference_pb2 import GenerateItem, HoldPlaceRequest
 from speedinfer.router.v1.relay_pb2 import RelayRequest, RelayResponse
 
+from services.edge.silence import WAIT_S
 from services.router.relay_servicer import RelayServicer
 from tests.fakes.scripted_router import WORKER, ScriptedRouter, Scripts, accepted, data, end, worker
 from tests.unit.edge.conftest import Fleet, Stand, eventually, known
@@ -105,6 +107,10 @@ async def asking() -> AsyncIterator[list[Asking]]:
 def ask(stand: Stand, asking: list[Asking], **changes: Any) -> Asking:
     asking.append(asyncio.ensure_future(stand.post(stand.body(stream=True, **changes))))
     return asking[-1]
+
+
+def hold_up_the_loop(for_s: float) -> None:
+    time.sleep(for_s)
 
 
 async def until_silent(stand: Stand, count: int = 1) -> None:
@@ -295,6 +301,28 @@ async def test_a_router_that_knows_no_pings_is_never_silent(fleet: Fleet, asking
     old.wake()
     assert await answered_by(asked) == "old"
     assert old.relay.pings == 0, "nor is it asked"
+
+
+async def test_an_edge_that_was_held_up_itself_takes_nobody_for_silent(
+    fleet: Fleet, asking: list[Asking], capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, two = Stoppable("one"), Stoppable("two")
+    one.go.clear()
+    stand = await fleet(one, two)
+    asked = ask(stand, asking)
+    await eventually(lambda: one.items)
+    one.stop_still()
+    (link,) = known(stand)[0]._links
+    await eventually(lambda: link._silence is not None and link._silence._asked_s is not None)
+    # The answer is on its way, and more than its time passes before it can be read.
+    one.wake()
+    hold_up_the_loop(3 * WAIT_S)
+    before = one.relay.pings
+    await eventually(lambda: one.relay.pings > before)
+    one.go.set()
+    assert await answered_by(asked) == "one"
+    assert "router_silent" not in capsys.readouterr().out
+    assert stand.metric("router_moves_total") == 0
 
 
 async def test_a_no_is_asked_only_of_routers_that_are_heard(fleet: Fleet) -> None:
