@@ -75,7 +75,7 @@ class FleetView:
         return Route(chosen, fit[chosen])
 
     async def _ask(self) -> Fleet:
-        answers = await asyncio.gather(*(router.live() for router in self._routers.routers), return_exceptions=True)
+        answers = await asyncio.gather(*(router.live() for router in self._routers.heard), return_exceptions=True)
         fleets = [answer for answer in answers if isinstance(answer, Fleet)]
         if not fleets:
             raise next(answer for answer in answers if isinstance(answer, BaseException))

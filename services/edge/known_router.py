@@ -22,6 +22,7 @@ from services.edge.relay_call import RelayCall
 from services.edge.relay_link import LinkState, RelayLink
 from services.edge.router_call import RouterCall
 from services.edge.router_client import DEADLINE_SLACK_S, RouterClient
+from services.edge.silence import Verdict
 
 _log = structlog.get_logger(__name__)
 _WATCH_PAUSE_S = 0.2
@@ -34,8 +35,15 @@ ASK_AGAIN_S = 5.0
 class PlainFrames:
     """Frames of a call of its own, taken as those of a relay are."""
 
-    def __init__(self, call: RouterCall[GenerateResponse]) -> None:
+    def __init__(self, call: RouterCall[GenerateResponse], link: RelayLink | None) -> None:
+        """`link`: the router's relay, where it has one."""
         self._call = call
+        self._link = link
+
+    @property
+    def is_silent(self) -> bool:
+        """See RelayCall."""
+        return self._link is not None and self._link.is_silent
 
     async def take(self) -> list[Frame]:
         """See RelayCall."""
@@ -96,6 +104,21 @@ class KnownRouter:
         return self._link is not None and self._link.state is LinkState.READY
 
     @property
+    def is_silent(self) -> bool:
+        """Nothing is heard of whoever would take a request now: it takes none while another router can."""
+        return self._link is not None and self._link.is_silent
+
+    def listen(self, now_s: float) -> bool:
+        """Look who is heard on each link; whether somebody is silent. To be called every silence.TICK_S."""
+        for link in self._links:
+            verdict = link.listen(now_s)
+            if verdict is Verdict.SILENT:
+                _log.warning("router_silent", router=self.address, router_id=link.router_id, open=len(link))
+            elif verdict is Verdict.BACK:
+                _log.info("router_heard_again", router=self.address, router_id=link.router_id)
+        return any(link.is_silent for link in self._links)
+
+    @property
     def open(self) -> int:
         """Requests and places that are open there."""
         return sum(map(len, self._links)) + len(self._plain_calls)
@@ -104,7 +127,7 @@ class KnownRouter:
         """Dispatch a request. The router must be ready."""
         if self._link is not None and self.is_linked and (item_bytes := item.ByteSize()) <= relay_terms.MAX_START_BYTES:
             return self._link.generate(item, item_bytes, item.context.remaining_ms / 1000 + DEADLINE_SLACK_S)
-        call = PlainFrames(self.client.generate(item))
+        call = PlainFrames(self.client.generate(item), self._link)
         self._plain_calls.add(call)
         return call
 

@@ -139,6 +139,16 @@ class Metrics:
         self.relay_links = Gauge(
             "speedinfer_edge_relay_links", "Routers with a relay call that takes requests", registry=self.registry
         )
+        self.routers_silent = Gauge(
+            "speedinfer_edge_routers_silent",
+            "Routers that say nothing, though they were asked",
+            registry=self.registry,
+        )
+        self.router_moves = Counter(
+            "speedinfer_edge_router_moves",
+            "Requests, and waits for a place, that went on to another router because theirs was silent",
+            registry=self.registry,
+        )
         self.relay_open = Gauge(
             "speedinfer_edge_relay_open",
             "Requests and places that are open at a router, by the router's address",

@@ -21,6 +21,10 @@ Answer = TypeVar("Answer", Frame, HoldPlaceResponse)
 class Owner(Protocol):
     """The link."""
 
+    @property
+    def is_silent(self) -> bool:
+        """The router says nothing, though it was asked."""
+
     def credit(self, number: int, credit_bytes: int) -> None:
         """Let the router send so much more."""
 
@@ -50,6 +54,11 @@ class RelayCall(Generic[Answer]):
         self._error: Exception | None = None
         self._over = False
         self._timer = self._loop.call_later(timeout_s, self._expire)
+
+    @property
+    def is_silent(self) -> bool:
+        """Its router says nothing, though it was asked."""
+        return self._owner.is_silent
 
     async def take(self) -> list[Answer]:
         """What came, as much as is there; empty at the end, and after `cancel`. Lost or NotBegun if it ended otherwise. To ask

@@ -1,7 +1,8 @@
 """One relay call of this edge to one router, from its hello to its end. `known_router.py` opens them, one after another.
 
 Invariants: what the router says is read at once, always; only a ready link begins anything; whatever ends the call ends every
-number on it, as not begun where it was never handed to gRPC, else as lost. docs/decisions/0014 has the rules.
+number on it, as not begun where it was never handed to gRPC, else as lost. docs/decisions/0014 has the rules, and 0019 those of
+silence: a router that does not say that it answers pings is never silent.
 """
 
 import asyncio
@@ -21,6 +22,7 @@ from services.common.tasks import TaskSet
 from services.edge.metrics import Metrics
 from services.edge.relay_call import RelayCall
 from services.edge.router_lost import Lost, NotBegun
+from services.edge.silence import Silence, Verdict
 
 _log = structlog.get_logger(__name__)
 # A router that takes the call and says nothing is not there.
@@ -56,6 +58,8 @@ class RelayLink:
         self._tasks = TaskSet()
         self._moved = asyncio.Event()
         self._given_up = False
+        # None while there is nobody that answers pings.
+        self._silence: Silence | None = None
         self.state = LinkState.OPENING
         # How it ended; None while it has not, or by our own word.
         self.code: grpc.StatusCode | None = None
@@ -68,6 +72,20 @@ class RelayLink:
     def is_over(self) -> bool:
         """The call has ended."""
         return self.state is LinkState.OVER
+
+    @property
+    def is_silent(self) -> bool:
+        """The router says nothing, though it was asked."""
+        return self._silence is not None and self._silence.is_silent
+
+    def listen(self, now_s: float) -> Verdict:
+        """Look whether the router is heard, and ask it where it is not; every silence.TICK_S."""
+        if self._silence is None:
+            return Verdict.NOTHING
+        verdict = self._silence.look(now_s)
+        if verdict is Verdict.ASK:
+            self._room(0).ping = True
+        return verdict
 
     async def past(self, state: LinkState) -> None:
         """Wait until the link is beyond a state."""
@@ -141,6 +159,8 @@ class RelayLink:
     def _take(self, response: RelayResponse) -> None:
         if self.state is LinkState.OPENING:
             self._greet(response)
+        if self._silence is not None:
+            self._silence.heard()
         if response.draining and self.state is LinkState.READY:
             self._move(LinkState.LEAVING)
             self._rouse()
@@ -159,6 +179,8 @@ class RelayLink:
         self.router_id = response.hello.router_id
         if response.hello.max_credit_bytes:
             self._window_bytes = min(self._window_bytes, response.hello.max_credit_bytes)
+        if response.hello.answers_pings:
+            self._silence = Silence(self._loop.time())
         self._move(LinkState.READY)
 
     @staticmethod
@@ -206,6 +228,7 @@ class RelayLink:
 
     def _finish(self) -> None:
         self._move(LinkState.OVER)
+        self._silence = None
         calls, self._calls = self._calls, {}
         for each in calls.values():
             seen = each.message_number <= self._outgoing.taken

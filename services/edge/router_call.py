@@ -23,6 +23,9 @@ Response = TypeVar("Response")
 class RouterCall(Generic[Response]):
     """One call: iterate it once, or read from it; `cancel` ends it and wakes whoever reads with CancelledError."""
 
+    # A router is listened to on its relay alone.
+    is_silent = False
+
     def __init__(
         self,
         channel: grpc.aio.Channel,

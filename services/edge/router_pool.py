@@ -1,43 +1,28 @@
 """All routers that this edge knows, and the choice among them. The edge's app makes it.
 
 Invariants: a request goes only to a router that can take it now, or waits for one, at most TURNOVER_S; what no worker can have
-seen goes to another link, at most MAX_TURNS times, and nothing else is repeated; a router that left the settings' names gets
-nothing new, and is let go when nothing of ours runs there.
+seen goes to another link, at most MAX_TURNS times; what was shown to nobody leaves a silent router for one that is heard, at
+most MAX_MOVES times and within the same deadline (docs/decisions/0019, `routed_call.py`); nothing else is repeated; a router
+that left the settings' names gets nothing new, and is let go when nothing of ours runs there.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import Generic, Protocol, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
-import grpc
 import structlog
 from speedinfer.router.v1.frame_pb2 import Frame
 from speedinfer.router.v1.inference_pb2 import GenerateItem, HoldPlaceRequest, HoldPlaceResponse
 
-from services.common import rpc
 from services.common.tasks import TaskSet
-from services.edge import addresses
+from services.edge import addresses, silence
 from services.edge.addresses import Addresses
 from services.edge.known_router import KnownRouter
 from services.edge.metrics import Metrics
-from services.edge.router_call import MAX_TURNS
-from services.edge.router_lost import Lost, NotBegun
+from services.edge.openai_request import Need
+from services.edge.routed_call import RoutedCall
 
 _log = structlog.get_logger(__name__)
-Answer = TypeVar("Answer", covariant=True)
-
-
-class Call(Protocol[Answer]):
-    """A call to one router; see RelayCall."""
-
-    async def take(self) -> Sequence[Answer]:
-        """What came."""
-
-    def cancel(self) -> None:
-        """Give it up."""
-
-    async def close(self) -> None:
-        """Give it up, if it has not ended by itself."""
 
 
 class RouterPool:
@@ -52,15 +37,19 @@ class RouterPool:
         self._routers: dict[str, KnownRouter] = {}
         self._retired: list[KnownRouter] = []
         self._waiting: set[asyncio.Future[None]] = set()
+        # Calls whose owner waits, and was shown nothing yet. They come and go by themselves.
+        self.unanswered: set[RoutedCall[Any, Any]] = set()
         self._turn = 0
         self._turns: dict[str, int] = {}
         self._tasks = TaskSet()
         metrics.relay_links.set_function(lambda: sum(router.is_linked for router in self._routers.values()))
+        metrics.routers_silent.set_function(lambda: sum(router.is_silent for router in self._routers.values()))
 
     async def start(self) -> None:
         """Find the routers and speak to them, until `close`."""
         await self._look_up()
         self._tasks.spawn(self._look_up_again(), "look-up-routers")
+        self._tasks.spawn(self._listen(), "listen-to-routers")
 
     @property
     def routers(self) -> Sequence[KnownRouter]:
@@ -68,13 +57,20 @@ class RouterPool:
         return list(self._routers.values())
 
     @property
+    def heard(self) -> Sequence[KnownRouter]:
+        """Of these, those that are not silent; all where all are."""
+        return [each for each in self.routers if not each.is_silent] or self.routers
+
+    @property
     def first(self) -> KnownRouter:
         """The one that operators' calls go to."""
         return next(iter(self._routers.values()))
 
     def choose(self, among: Sequence[tuple[KnownRouter, int]]) -> KnownRouter | None:
-        """Of those that can take a request now the one with the fewest open for its weight; in turn where that is even."""
+        """Of those that can take a request now the one with the fewest open for its weight; in turn where that is even. One
+        that is silent is chosen only where all are."""
         ready = [(router, weight) for router, weight in among if router.is_ready]
+        ready = [each for each in ready if not each[0].is_silent] or ready
         if not ready:
             return None
         if len(ready) == 1:
@@ -86,18 +82,21 @@ class RouterPool:
         self._turns[chosen.address] = self._turn
         return chosen
 
-    def generate(self, router: KnownRouter, item: GenerateItem) -> "RoutedCall[Frame]":
+    def generate(self, router: KnownRouter, item: GenerateItem) -> RoutedCall[GenerateItem, Frame]:
         """Dispatch a request to a router, or to another that knows its model where that one cannot take it."""
-        return RoutedCall(self, router, item.model, lambda each: each.generate(item))
+        return RoutedCall(self, router, item, KnownRouter.generate, _begun)
 
-    def hold_place(self, router: KnownRouter, request: HoldPlaceRequest) -> "RoutedCall[HoldPlaceResponse]":
+    def hold_place(
+        self, router: KnownRouter, request: HoldPlaceRequest
+    ) -> RoutedCall[HoldPlaceRequest, HoldPlaceResponse]:
         """Wait for a place at a router, or at another."""
-        return RoutedCall(self, router, request.model, lambda each: each.hold_place(request))
+        return RoutedCall(self, router, request, KnownRouter.hold_place, lambda _: 0)
 
-    def find(self, preferred: KnownRouter, model: str) -> KnownRouter | None:
-        """The preferred router if it can take a request now, else another that knows the model."""
+    def find(self, preferred: KnownRouter, model: str, needs: Sequence[Need]) -> KnownRouter | None:
+        """The preferred router if it can take a request now, else another that knows the model; for one that is silent only a
+        router that is heard and has a worker that may take the request now."""
         if preferred.is_ready:
-            return preferred
+            return (self._stand_in(model, needs) if preferred.is_silent else None) or preferred
         return self.choose([
             (router, len(known.workers))
             for router in self.routers
@@ -119,6 +118,37 @@ class RouterPool:
         await self._tasks.cancel()
         for router in [*self._routers.values(), *self._retired]:
             await router.close()
+
+    def _stand_in(self, model: str, needs: Sequence[Need]) -> KnownRouter | None:
+        """Who takes what a silent router should have done."""
+        return self.choose([
+            (router, len(known.workers))
+            for router in self.routers
+            if not router.is_silent
+            and (known := router.picture.workers_of(model)) is not None
+            and known.judge(needs) is None
+        ])  # fmt: skip
+
+    async def _listen(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(silence.TICK_S)
+            now_s = loop.time()
+            # Each is listened to, whoever is silent before it.
+            silent = [router for router in [*self._routers.values(), *self._retired] if router.listen(now_s)]
+            if silent:
+                self._move_on()
+
+    def _move_on(self) -> None:
+        """What may leave a silent router does, where another can take it."""
+        there_is_one: dict[tuple[str, tuple[Need, ...]], bool] = {}
+        for call in [each for each in self.unanswered if each.may_move]:
+            wanted = (call.model, tuple(call.needs))
+            if wanted not in there_is_one:
+                there_is_one[wanted] = self._stand_in(*wanted) is not None
+            if there_is_one[wanted]:
+                call.move()
+                self._metrics.router_moves.inc()
 
     def _changed(self) -> None:
         for change in self._waiting:
@@ -163,80 +193,6 @@ class RouterPool:
             await router.close()
 
 
-class RoutedCall(Generic[Answer]):
-    """A request on its way to a router, and then there."""
-
-    def __init__(
-        self, pool: RouterPool, preferred: KnownRouter, model: str, begin: Callable[[KnownRouter], Call[Answer]]
-    ) -> None:
-        self._pool = pool
-        self._model = model
-        # Until something came of it: from then on it is sent nowhere else, and what it would send is not kept.
-        self._begin: Callable[[KnownRouter], Call[Answer]] | None = begin
-        # Where it is, or is to go.
-        self.router = preferred
-        self._call: Call[Answer] | None = None
-        self._change: asyncio.Future[None] | None = None
-        self._turns = 0
-        self._cancelled = False
-
-    async def take(self) -> Sequence[Answer]:
-        """What came; empty at the end, and after `cancel`. Lost if it ended otherwise."""
-        while True:
-            if self._call is None:
-                assert self._begin is not None, "a call that was answered stays"
-                router = await self._find()
-                if router is None:
-                    return []
-                self.router = router
-                self._call = self._begin(router)
-            try:
-                answers = await self._call.take()
-            except NotBegun:
-                self._call = None
-                self._turns += 1
-                # A router that answered has begun it, whatever it says later.
-                if self._turns >= MAX_TURNS or self._begin is None:
-                    raise Lost(grpc.StatusCode.UNAVAILABLE) from None
-            else:
-                self._begin = None
-                return answers
-
-    def cancel(self) -> None:
-        """Give it up and wake whoever waits."""
-        self._cancelled = True
-        if self._call is not None:
-            self._call.cancel()
-        elif self._change is not None and not self._change.done():
-            self._change.set_result(None)
-
-    async def close(self) -> None:
-        """Give it up, if it has not ended by itself."""
-        self._cancelled = True
-        if self._call is not None:
-            await self._call.close()
-
-    async def _find(self) -> KnownRouter | None:
-        """A router that can take it, waited for a little. None if it was cancelled."""
-        loop = asyncio.get_running_loop()
-        until_s = loop.time() + rpc.TURNOVER_S
-        while not self._cancelled:
-            router = self._pool.find(self.router, self._model)
-            if router is not None:
-                return router
-            if loop.time() >= until_s:
-                raise Lost(grpc.StatusCode.UNAVAILABLE)
-            change = self._change = self._pool.change()
-            timer = loop.call_at(until_s, _settle, change)
-            try:
-                await change
-            finally:
-                timer.cancel()
-                self._pool.forget(change)
-                self._change = None
-        return None
-
-
-def _settle(change: asyncio.Future[None]) -> None:
-    if not change.done():
-        change.set_result(None)
+def _begun(frame: Frame) -> int:
+    """See RoutedCall: that a worker has begun is superseded by the next one that has."""
+    return frame.accepted.attempt

@@ -89,6 +89,9 @@ class RelaySession:
         if not self._greeted:
             self._greet(request)
             return
+        if request.ping:
+            # Whatever requests wait for: it asks whether this loop runs.
+            self._room(0).pong = True
         for command in request.commands:
             if not self._over:
                 self._obey(command)
@@ -103,7 +106,8 @@ class RelaySession:
                 continue
             if self._crowded and self._outgoing.waiting_bytes < MAX_WAITING_BYTES:
                 self._let_crowd_in()
-            self._metrics.relay_frames.observe(len(message.events))
+            if message.events:
+                self._metrics.relay_frames.observe(len(message.events))
             yield message
         if self._error is not None:
             raise self._error
@@ -141,6 +145,7 @@ class RelaySession:
         message.hello.protocol = relay_terms.PROTOCOL
         message.hello.router_id = self._router_id
         message.hello.max_credit_bytes = relay_terms.MAX_CREDIT_BYTES
+        message.hello.answers_pings = True
         message.draining = self._leaving
 
     def _obey(self, command: RelayCommand) -> None:

@@ -147,9 +147,11 @@ class Product:
         return f'{{"predecessor": {pid}, "event": "took_over"' in self.log(name).read_text()
 
     def _spawn(self, name: str, *options: str) -> subprocess.Popen[bytes]:
+        # "router b" is a router.
+        command = name.split()[0]
         with self.log(name).open("ab") as log:
             return subprocess.Popen(
-                [sys.executable, "-m", "services.cli.main", name, *options, "--with-parent", str(os.getpid())],
+                [sys.executable, "-m", "services.cli.main", command, *options, "--with-parent", str(os.getpid())],
                 env=self.environment_of(name),
                 cwd=self.folder,
                 stdin=subprocess.DEVNULL,
@@ -183,7 +185,8 @@ class Product:
     def close(self) -> None:
         """End whatever runs; never raises for a service that ended badly."""
         self.look()
-        running = [self._processes.pop(name, None) for name in reversed(NAMES)]
+        others = [name for name in self._processes if name not in NAMES]
+        running = [self._processes.pop(name, None) for name in [*reversed(NAMES), *others]]
         former, self._former = self._former, []
         for process in [*running, *former]:
             if process is not None and process.poll() is None:
@@ -196,12 +199,11 @@ class Product:
 
     def look(self) -> None:
         """Note what the running services show of themselves; called before one is stopped."""
-        metrics = {"billing": "billing metrics", "router": "router metrics", "edge": "admin"}
         for name, process in self._processes.items():
             if process.poll() is None:
                 self.remains.look_at_process(name, process.pid)
                 self.remains.look_at_log_of_writes()
-                self.remains.look_at_metrics(name, self.address(metrics[name]))
+                self.remains.look_at_metrics(name, self.address("admin" if name == "edge" else f"{name} metrics"))
 
     def log(self, name: str) -> Path:
         """The file that a service writes to."""

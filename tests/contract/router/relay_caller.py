@@ -20,6 +20,7 @@ class RelayCaller:
         self.call = call
         self.hello: relay_pb2.RouterHello | None = None
         self.draining = False
+        self.pongs = 0
         self.events: dict[int, list[relay_pb2.RelayEvent]] = defaultdict(list)
         # By message, how many events it had.
         self.messages: list[int] = []
@@ -37,6 +38,11 @@ class RelayCaller:
         # gRPC takes one message after another.
         async with self._turn:
             await self.call.write(relay_pb2.RelayRequest(commands=commands))
+
+    async def ping(self) -> None:
+        """Ask whether the router is there."""
+        async with self._turn:
+            await self.call.write(relay_pb2.RelayRequest(ping=True))
 
     def next_number(self) -> int:
         """One that was not used; those who wait to say something are served in order."""
@@ -92,6 +98,7 @@ class RelayCaller:
                     if response.HasField("hello"):
                         self.hello = response.hello
                     self.draining |= response.draining
+                    self.pongs += response.pong
                     if response.events:
                         self.messages.append(len(response.events))
                     for event in response.events:

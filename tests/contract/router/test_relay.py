@@ -108,6 +108,18 @@ async def test_what_is_not_open_is_ignored(caller: RelayCaller, worker: FakeWork
     assert (await caller.whole(12)).text == PIECE
 
 
+async def test_a_ping_is_answered_at_once_whatever_requests_wait_for(caller: RelayCaller, worker: FakeWorker) -> None:
+    assert caller.hello is not None
+    assert caller.hello.answers_pings
+    worker.scripts[MODEL] = [scripts.Hang()]
+    await caller.start(1, item())
+    await worker.received(1)
+    for pongs in (1, 2):
+        await caller.ping()
+        await caller.until(lambda pongs=pongs: caller.pongs == pongs)  # type: ignore[misc]
+    assert caller.events == {}
+
+
 @pytest.mark.parametrize("broken", ["same", "lower", "credit"])
 async def test_a_breach_of_the_protocol_ends_the_call_alone(
     caller: RelayCaller, gateway: Gateway, worker: FakeWorker, broken: str

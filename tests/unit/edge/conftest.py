@@ -12,6 +12,7 @@ import pytest
 
 from services.common.settings import EdgeLimits, EdgeSettings, Settings
 from services.edge.app import Edge
+from services.edge.known_router import KnownRouter
 from tests.fakes.scripted_billing import KEY, ScriptedBilling
 from tests.fakes.scripted_router import MODEL, ScriptedRouter
 
@@ -141,3 +142,46 @@ async def make_stand(tmp_path: Path) -> AsyncIterator[Make]:
 async def stand(make_stand: Make) -> Stand:
     """A stand with the usual limits."""
     return await make_stand()
+
+
+Fleet = Callable[..., Awaitable[Stand]]
+
+
+@pytest.fixture
+async def fleet(tmp_path: Path) -> AsyncIterator[Fleet]:
+    """Makes an edge with these routers; `relay` and limits as in the settings."""
+    stands: list[tuple[Stand, tuple[ScriptedRouter, ...]]] = []
+
+    async def make(*routers: ScriptedRouter, also: str = "", relay: bool = True, **limits: Any) -> Stand:
+        billing = ScriptedBilling()
+        await billing.start()
+        for router in routers:
+            await router.start()
+        targets = ",".join([*(f"127.0.0.1:{router.port}" for router in routers), *filter(None, [also])])
+        section = EdgeSettings(
+            listen="127.0.0.1:0",
+            admin_listen="127.0.0.1:0",
+            router_target=targets,
+            relay=relay,
+            billing_target=f"127.0.0.1:{billing.port}",
+            limits=EdgeLimits(**({"drain_s": 0.5} | limits)),
+        )
+        edge = Edge(Settings(data_dir=tmp_path, edge=section), ADMIN_TOKEN)
+        await edge.start()
+        stand = Stand(edge, routers[0], billing, tmp_path)
+        stands.append((stand, routers))
+        await eventually(lambda: all(each.watched and each.is_ready for each in known(stand)[: len(routers)]))
+        return stand
+
+    yield make
+    for stand, routers in stands:
+        await stand.session.close()
+        await stand.edge.drain()
+        for router in routers:
+            await router.stop()
+        await stand.billing.stop()
+
+
+def known(stand: Stand) -> list[KnownRouter]:
+    """The routers, in the order of the settings."""
+    return list(stand.edge._routers.routers)

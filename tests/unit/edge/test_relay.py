@@ -2,8 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
+from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc
@@ -12,19 +11,15 @@ from speedinfer.router.v1 import relay_pb2, relay_pb2_grpc
 from speedinfer.router.v1.frame_pb2 import Frame
 from speedinfer.router.v1.inference_pb2 import GenerateItem
 
-from services.common.settings import EdgeLimits, EdgeSettings, Settings
-from services.edge import addresses, known_router
-from services.edge.app import Edge
+from services.edge import addresses
 from services.router import relay_session
-from tests.fakes.scripted_billing import ScriptedBilling
 from tests.fakes.scripted_router import ScriptedRouter, accepted, data, end
 from tests.harness.kept import instances, keepers
 from tests.harness.ports import free_port
-from tests.unit.edge.conftest import ADMIN_TOKEN, Stand, eventually
+from tests.unit.edge.conftest import Fleet, Stand, eventually, known
 
 HELLO = b'{"choices":[{"index":0,"delta":{"content":"Hello"}}]}'
 BIG = b'{"choices":[{"index":0,"delta":{"content":"%b"}}]}' % (b"x" * 30_000)
-Fleet = Callable[..., Awaitable[Stand]]
 
 
 class Paced:
@@ -40,45 +35,6 @@ class Paced:
         yield data(HELLO)
         await self.go.wait()
         yield end()
-
-
-@pytest.fixture
-async def fleet(tmp_path: Path) -> AsyncIterator[Fleet]:
-    """Makes an edge with these routers; `relay` and limits as in the settings."""
-    stands: list[tuple[Stand, tuple[ScriptedRouter, ...]]] = []
-
-    async def make(*routers: ScriptedRouter, also: str = "", relay: bool = True, **limits: Any) -> Stand:
-        billing = ScriptedBilling()
-        await billing.start()
-        for router in routers:
-            await router.start()
-        targets = ",".join([*(f"127.0.0.1:{router.port}" for router in routers), *filter(None, [also])])
-        section = EdgeSettings(
-            listen="127.0.0.1:0",
-            admin_listen="127.0.0.1:0",
-            router_target=targets,
-            relay=relay,
-            billing_target=f"127.0.0.1:{billing.port}",
-            limits=EdgeLimits(**({"drain_s": 0.5} | limits)),
-        )
-        edge = Edge(Settings(data_dir=tmp_path, edge=section), ADMIN_TOKEN)
-        await edge.start()
-        stand = Stand(edge, routers[0], billing, tmp_path)
-        stands.append((stand, routers))
-        await eventually(lambda: all(each.watched and each.is_ready for each in known(stand)[: len(routers)]))
-        return stand
-
-    yield make
-    for stand, routers in stands:
-        await stand.session.close()
-        await stand.edge.drain()
-        for router in routers:
-            await router.stop()
-        await stand.billing.stop()
-
-
-def known(stand: Stand) -> list[known_router.KnownRouter]:
-    return list(stand.edge._routers.routers)
 
 
 async def streams(stand: Stand, count: int) -> list[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:

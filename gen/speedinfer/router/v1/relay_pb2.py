@@ -26,33 +26,33 @@ from speedinfer.router.v1 import frame_pb2 as speedinfer_dot_router_dot_v1_dot_f
 from speedinfer.router.v1 import inference_pb2 as speedinfer_dot_router_dot_v1_dot_inference__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n speedinfer/router/v1/relay.proto\x12\x14speedinfer.router.v1\x1a speedinfer/router/v1/frame.proto\x1a$speedinfer/router/v1/inference.proto\"t\n\x0cRelayRequest\x12.\n\x05hello\x18\x01 \x01(\x0b\x32\x1f.speedinfer.router.v1.EdgeHello\x12\x34\n\x08\x63ommands\x18\x02 \x03(\x0b\x32\".speedinfer.router.v1.RelayCommand\"\x1d\n\tEdgeHello\x12\x10\n\x08protocol\x18\x01 \x01(\r\"\xe7\x01\n\x0cRelayCommand\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x31\n\x05start\x18\x02 \x01(\x0b\x32 .speedinfer.router.v1.RelayStartH\x00\x12<\n\nhold_place\x18\x03 \x01(\x0b\x32&.speedinfer.router.v1.HoldPlaceRequestH\x00\x12\x16\n\x0c\x63redit_bytes\x18\x04 \x01(\rH\x00\x12\x33\n\x06\x63\x61ncel\x18\x05 \x01(\x0b\x32!.speedinfer.router.v1.RelayCancelH\x00\x42\t\n\x07\x63ommand\"T\n\nRelayStart\x12\x30\n\x04item\x18\x01 \x01(\x0b\x32\".speedinfer.router.v1.GenerateItem\x12\x14\n\x0c\x63redit_bytes\x18\x02 \x01(\r\"\r\n\x0bRelayCancel\"\x85\x01\n\rRelayResponse\x12\x30\n\x05hello\x18\x01 \x01(\x0b\x32!.speedinfer.router.v1.RouterHello\x12\x10\n\x08\x64raining\x18\x02 \x01(\x08\x12\x30\n\x06\x65vents\x18\x03 \x03(\x0b\x32 .speedinfer.router.v1.RelayEvent\"L\n\x0bRouterHello\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x11\n\trouter_id\x18\x02 \x01(\t\x12\x18\n\x10max_credit_bytes\x18\x03 \x01(\r\"\xe9\x01\n\nRelayEvent\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12,\n\x05\x66rame\x18\x02 \x01(\x0b\x32\x1b.speedinfer.router.v1.FrameH\x00\x12\x38\n\x05place\x18\x03 \x01(\x0b\x32\'.speedinfer.router.v1.HoldPlaceResponseH\x00\x12\x0e\n\x04part\x18\x04 \x01(\x0cH\x00\x12\x13\n\tlast_part\x18\x05 \x01(\x0cH\x00\x12\x35\n\x07refusal\x18\x06 \x01(\x0b\x32\".speedinfer.router.v1.RelayRefusalH\x00\x42\x07\n\x05\x65vent\"Y\n\x0cRelayRefusal\x12\x38\n\x06reason\x18\x01 \x01(\x0e\x32(.speedinfer.router.v1.RelayRefusalReason\x12\x0f\n\x07message\x18\x02 \x01(\t*\xc8\x01\n\x12RelayRefusalReason\x12$\n RELAY_REFUSAL_REASON_UNSPECIFIED\x10\x00\x12$\n RELAY_REFUSAL_REASON_TURNED_AWAY\x10\x01\x12 \n\x1cRELAY_REFUSAL_REASON_INVALID\x10\x02\x12!\n\x1dRELAY_REFUSAL_REASON_INTERNAL\x10\x03\x12!\n\x1dRELAY_REFUSAL_REASON_TOO_MANY\x10\x04\x32\x64\n\x0cRelayService\x12T\n\x05Relay\x12\".speedinfer.router.v1.RelayRequest\x1a#.speedinfer.router.v1.RelayResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n speedinfer/router/v1/relay.proto\x12\x14speedinfer.router.v1\x1a speedinfer/router/v1/frame.proto\x1a$speedinfer/router/v1/inference.proto\"\x82\x01\n\x0cRelayRequest\x12.\n\x05hello\x18\x01 \x01(\x0b\x32\x1f.speedinfer.router.v1.EdgeHello\x12\x34\n\x08\x63ommands\x18\x02 \x03(\x0b\x32\".speedinfer.router.v1.RelayCommand\x12\x0c\n\x04ping\x18\x03 \x01(\x08\"\x1d\n\tEdgeHello\x12\x10\n\x08protocol\x18\x01 \x01(\r\"\xe7\x01\n\x0cRelayCommand\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x31\n\x05start\x18\x02 \x01(\x0b\x32 .speedinfer.router.v1.RelayStartH\x00\x12<\n\nhold_place\x18\x03 \x01(\x0b\x32&.speedinfer.router.v1.HoldPlaceRequestH\x00\x12\x16\n\x0c\x63redit_bytes\x18\x04 \x01(\rH\x00\x12\x33\n\x06\x63\x61ncel\x18\x05 \x01(\x0b\x32!.speedinfer.router.v1.RelayCancelH\x00\x42\t\n\x07\x63ommand\"T\n\nRelayStart\x12\x30\n\x04item\x18\x01 \x01(\x0b\x32\".speedinfer.router.v1.GenerateItem\x12\x14\n\x0c\x63redit_bytes\x18\x02 \x01(\r\"\r\n\x0bRelayCancel\"\x93\x01\n\rRelayResponse\x12\x30\n\x05hello\x18\x01 \x01(\x0b\x32!.speedinfer.router.v1.RouterHello\x12\x10\n\x08\x64raining\x18\x02 \x01(\x08\x12\x30\n\x06\x65vents\x18\x03 \x03(\x0b\x32 .speedinfer.router.v1.RelayEvent\x12\x0c\n\x04pong\x18\x04 \x01(\x08\"c\n\x0bRouterHello\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x11\n\trouter_id\x18\x02 \x01(\t\x12\x18\n\x10max_credit_bytes\x18\x03 \x01(\r\x12\x15\n\ranswers_pings\x18\x04 \x01(\x08\"\xe9\x01\n\nRelayEvent\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12,\n\x05\x66rame\x18\x02 \x01(\x0b\x32\x1b.speedinfer.router.v1.FrameH\x00\x12\x38\n\x05place\x18\x03 \x01(\x0b\x32\'.speedinfer.router.v1.HoldPlaceResponseH\x00\x12\x0e\n\x04part\x18\x04 \x01(\x0cH\x00\x12\x13\n\tlast_part\x18\x05 \x01(\x0cH\x00\x12\x35\n\x07refusal\x18\x06 \x01(\x0b\x32\".speedinfer.router.v1.RelayRefusalH\x00\x42\x07\n\x05\x65vent\"Y\n\x0cRelayRefusal\x12\x38\n\x06reason\x18\x01 \x01(\x0e\x32(.speedinfer.router.v1.RelayRefusalReason\x12\x0f\n\x07message\x18\x02 \x01(\t*\xc8\x01\n\x12RelayRefusalReason\x12$\n RELAY_REFUSAL_REASON_UNSPECIFIED\x10\x00\x12$\n RELAY_REFUSAL_REASON_TURNED_AWAY\x10\x01\x12 \n\x1cRELAY_REFUSAL_REASON_INVALID\x10\x02\x12!\n\x1dRELAY_REFUSAL_REASON_INTERNAL\x10\x03\x12!\n\x1dRELAY_REFUSAL_REASON_TOO_MANY\x10\x04\x32\x64\n\x0cRelayService\x12T\n\x05Relay\x12\".speedinfer.router.v1.RelayRequest\x1a#.speedinfer.router.v1.RelayResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'speedinfer.router.v1.relay_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_RELAYREFUSALREASON']._serialized_start=1156
-  _globals['_RELAYREFUSALREASON']._serialized_end=1356
-  _globals['_RELAYREQUEST']._serialized_start=130
-  _globals['_RELAYREQUEST']._serialized_end=246
-  _globals['_EDGEHELLO']._serialized_start=248
-  _globals['_EDGEHELLO']._serialized_end=277
-  _globals['_RELAYCOMMAND']._serialized_start=280
-  _globals['_RELAYCOMMAND']._serialized_end=511
-  _globals['_RELAYSTART']._serialized_start=513
-  _globals['_RELAYSTART']._serialized_end=597
-  _globals['_RELAYCANCEL']._serialized_start=599
-  _globals['_RELAYCANCEL']._serialized_end=612
-  _globals['_RELAYRESPONSE']._serialized_start=615
-  _globals['_RELAYRESPONSE']._serialized_end=748
-  _globals['_ROUTERHELLO']._serialized_start=750
-  _globals['_ROUTERHELLO']._serialized_end=826
-  _globals['_RELAYEVENT']._serialized_start=829
-  _globals['_RELAYEVENT']._serialized_end=1062
-  _globals['_RELAYREFUSAL']._serialized_start=1064
-  _globals['_RELAYREFUSAL']._serialized_end=1153
-  _globals['_RELAYSERVICE']._serialized_start=1358
-  _globals['_RELAYSERVICE']._serialized_end=1458
+  _globals['_RELAYREFUSALREASON']._serialized_start=1208
+  _globals['_RELAYREFUSALREASON']._serialized_end=1408
+  _globals['_RELAYREQUEST']._serialized_start=131
+  _globals['_RELAYREQUEST']._serialized_end=261
+  _globals['_EDGEHELLO']._serialized_start=263
+  _globals['_EDGEHELLO']._serialized_end=292
+  _globals['_RELAYCOMMAND']._serialized_start=295
+  _globals['_RELAYCOMMAND']._serialized_end=526
+  _globals['_RELAYSTART']._serialized_start=528
+  _globals['_RELAYSTART']._serialized_end=612
+  _globals['_RELAYCANCEL']._serialized_start=614
+  _globals['_RELAYCANCEL']._serialized_end=627
+  _globals['_RELAYRESPONSE']._serialized_start=630
+  _globals['_RELAYRESPONSE']._serialized_end=777
+  _globals['_ROUTERHELLO']._serialized_start=779
+  _globals['_ROUTERHELLO']._serialized_end=878
+  _globals['_RELAYEVENT']._serialized_start=881
+  _globals['_RELAYEVENT']._serialized_end=1114
+  _globals['_RELAYREFUSAL']._serialized_start=1116
+  _globals['_RELAYREFUSAL']._serialized_end=1205
+  _globals['_RELAYSERVICE']._serialized_start=1410
+  _globals['_RELAYSERVICE']._serialized_end=1510
 # @@protoc_insertion_point(module_scope)

@@ -61,6 +61,9 @@ class RelayRequest(_message.Message):
 
     HELLO_FIELD_NUMBER: _builtins.int
     COMMANDS_FIELD_NUMBER: _builtins.int
+    PING_FIELD_NUMBER: _builtins.int
+    ping: _builtins.bool
+    """Whether the router is there: it says `pong` at once. Only for routers whose hello says that they do."""
     @_builtins.property
     def hello(self) -> Global___EdgeHello:
         """In the first message."""
@@ -74,10 +77,11 @@ class RelayRequest(_message.Message):
         *,
         hello: Global___EdgeHello | None = ...,
         commands: _abc.Iterable[Global___RelayCommand] | None = ...,
+        ping: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["hello", b"hello"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["commands", b"commands", "hello", b"hello"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["commands", b"commands", "hello", b"hello", "ping", b"ping"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -209,10 +213,13 @@ class RelayResponse(_message.Message):
     HELLO_FIELD_NUMBER: _builtins.int
     DRAINING_FIELD_NUMBER: _builtins.int
     EVENTS_FIELD_NUMBER: _builtins.int
+    PONG_FIELD_NUMBER: _builtins.int
     draining: _builtins.bool
     """The router takes nothing new on this call: it drains, or has a successor. What runs goes on; the edge ends the call when
     nothing of its own is open on it.
     """
+    pong: _builtins.bool
+    """The answer to `ping`; one to several that came close together."""
     @_builtins.property
     def hello(self) -> Global___RouterHello:
         """In the first message."""
@@ -227,10 +234,11 @@ class RelayResponse(_message.Message):
         hello: Global___RouterHello | None = ...,
         draining: _builtins.bool = ...,
         events: _abc.Iterable[Global___RelayEvent] | None = ...,
+        pong: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["hello", b"hello"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["draining", b"draining", "events", b"events", "hello", b"hello"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["draining", b"draining", "events", b"events", "hello", b"hello", "pong", b"pong"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -245,22 +253,26 @@ class RouterHello(_message.Message):
     PROTOCOL_FIELD_NUMBER: _builtins.int
     ROUTER_ID_FIELD_NUMBER: _builtins.int
     MAX_CREDIT_BYTES_FIELD_NUMBER: _builtins.int
+    ANSWERS_PINGS_FIELD_NUMBER: _builtins.int
     protocol: _builtins.int
     """The version of the rules that the router follows."""
     router_id: _builtins.str
     """Which router this is; another process has another id."""
     max_credit_bytes: _builtins.int
     """The most credit that one number may have at a time; more is a protocol error."""
+    answers_pings: _builtins.bool
+    """Whether the router answers `ping`. One that does not is not to be taken for silent."""
     def __init__(
         self,
         *,
         protocol: _builtins.int = ...,
         router_id: _builtins.str = ...,
         max_credit_bytes: _builtins.int = ...,
+        answers_pings: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_credit_bytes", b"max_credit_bytes", "protocol", b"protocol", "router_id", b"router_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answers_pings", b"answers_pings", "max_credit_bytes", b"max_credit_bytes", "protocol", b"protocol", "router_id", b"router_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
