@@ -11,8 +11,6 @@ HERE = ROOT / "deploy" / "kubernetes"
 EXAMPLE = HERE / "overlays" / "example"
 COMPONENTS = sorted((HERE / "components").iterdir())
 ROLES = ("edge", "router", "billing")
-# Known to the settings of `speedinfer sidecar` that show Prometheus its pages; components/metrics alone sets it.
-AWAITED = {"SPEEDINFER_SIDECAR__OBSERVED_LISTEN"}
 
 BUILDS = {
     "base": build(HERE / "base"),
@@ -40,7 +38,7 @@ def containers(spec: Object) -> dict[str, Object]:
 def environment(objects: list[Object], role: str) -> dict[str, str]:
     """The settings of a role's pods, without secrets and without their file."""
     data: dict[str, str] = of(objects, "ConfigMap")[role]["data"]
-    return {name: value for name, value in data.items() if name not in AWAITED | {"SPEEDINFER_CONFIG"}}
+    return {name: value for name, value in data.items() if name != "SPEEDINFER_CONFIG"}
 
 
 def members(value: Any) -> Iterator[tuple[str, Any]]:

@@ -13,7 +13,6 @@ from services.common import certificates
 from services.common.settings import CONFIG_VARIABLE, Settings, load
 from tests.harness.kustomization import FILE, Object, named, read
 from tests.harness.manifests import (
-    AWAITED,
     BUILDS,
     COMPONENTS,
     EXAMPLE,
@@ -158,7 +157,7 @@ def test_settings_are_known(objects: list[Object]) -> None:
             *of(objects, "ConfigMap")[role]["data"],
             *(each["name"] for each in pod(objects, role)["containers"][0].get("env", [])),
         ]
-        for name in set(variables) - AWAITED - {CONFIG_VARIABLE}:
+        for name in set(variables) - {CONFIG_VARIABLE}:
             section, _, field = name.removeprefix("SPEEDINFER_").lower().partition("__")
             model = type(getattr(Settings(), section)) if field else Settings
             assert (field or section) in model.model_fields, name
@@ -374,7 +373,7 @@ def test_each_instance_has_a_name_and_the_edges_sidecar_knows_all(
     configuration = yaml.safe_load(written["envoy.yaml"])["static_resources"]
     listeners = [each["address"]["socket_address"] for each in configuration["listeners"]]
     opened = {each["port_value"] for each in listeners if each["address"] == "0.0.0.0"}
-    assert opened == {port["containerPort"] for port in envoy["ports"] if port["name"] != "observed"}
+    assert opened == {port["containerPort"] for port in envoy["ports"]}
     called = {
         f"{address['address']}:{address['port_value']}"
         for cluster in configuration["clusters"]
