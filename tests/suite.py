@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import IO, NoReturn
 
 ROOT = Path(__file__).resolve().parent.parent
-# Folders of the suite, of about the same time. Storms, crowds and footprints come last: whatever the first half did is over
-# by then, or nearly.
+# Folders of the suite, of about the same time; storms, crowds, kills and footprints are all in the second, one after another.
 HALVES = (
     ("tests/unit", "tests/contract", "tests/integration", "tests/faults", "tests/sdk"),
     ("tests/fuzz", "tests/blackbox", "tests/sidecars", "tests/ledger", "tests/chaos"),
