@@ -3,6 +3,9 @@ the edges' public ports and, to this machine alone, Grafana.
 """
 
 import fnmatch
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -86,6 +89,25 @@ def needed(services: dict[str, Compose], name: str) -> set[str]:
 def test_there_are_as_many_as_the_files_are_for() -> None:
     assert sorted(instances(FILES["one"]["services"])) == ["billing", "edge", "router"]
     assert sorted(instances(FILES["two"]["services"]).values()) == sorted(["edge", "router", "billing"] * 2)
+
+
+BY_COMPOSE = [ROOT / "compose.yaml", ROOT / "compose.scale.yaml"]
+
+
+def by_the_schema(*files: Path) -> subprocess.CompletedProcess[str]:
+    """What the published schema of compose files says."""
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", *map(str, files)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_the_published_schema_takes_both_files(tmp_path: Path) -> None:
+    said = by_the_schema(*BY_COMPOSE)
+    assert said.returncode == 0, said.stdout
+    wrong = tmp_path / "compose.yaml"
+    wrong.write_text(BY_COMPOSE[0].read_text().replace("stop_grace_period:", "stop_grace_time:", 1))
+    said = by_the_schema(wrong)
+    assert said.returncode == 1
+    assert "stop_grace_time" in said.stdout
 
 
 def test_every_word_is_one_of_composes(files: Compose) -> None:
