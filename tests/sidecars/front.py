@@ -40,7 +40,8 @@ class Behind:
 class Front:
     """`with Front(folder) as front:`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, settings: Mapping[str, str] | None = None) -> None:
+        """`settings` are further environment variables."""
         self.behind = Behind()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self.behind))
         self._server.daemon_threads = True
@@ -48,11 +49,13 @@ class Front:
         self.address = f"127.0.1.5:{free_port()}"
         kept = certificates(folder / "certificates", "make", "--public-name", "127.0.1.5")
         self.authority = kept / "ca" / "tls.crt"
+        # Where the edge would find its router and billing.
+        self.callees = [f"127.0.0.1:{free_port()}" for _ in range(2)]
         environment = {
             "SPEEDINFER_CONFIG": str(empty(folder)),
             "SPEEDINFER_EDGE__LISTEN": f"127.0.0.1:{self._server.server_port}",
-            "SPEEDINFER_EDGE__ROUTER_TARGET": f"127.0.0.1:{free_port()}",
-            "SPEEDINFER_EDGE__BILLING_TARGET": f"127.0.0.1:{free_port()}",
+            "SPEEDINFER_EDGE__ROUTER_TARGET": self.callees[0],
+            "SPEEDINFER_EDGE__BILLING_TARGET": self.callees[1],
             "SPEEDINFER_SIDECAR__CERTIFICATES": str(kept),
             "SPEEDINFER_SIDECAR__PUBLIC_LISTEN": self.address,
             "SPEEDINFER_SIDECAR__ADMIN_LISTEN": f"127.0.0.1:{free_port()}",
@@ -61,6 +64,7 @@ class Front:
             "SPEEDINFER_SIDECAR__BILLINGS": "127.0.0.1:1",
             "SPEEDINFER_SIDECAR__HEADER_TIMEOUT_S": str(HEADER_TIMEOUT_S),
             "SPEEDINFER_SIDECAR__BODY_TIMEOUT_S": str(BODY_TIMEOUT_S),
+            **(settings or {}),
         }
         self.envoy = Envoy(folder / "sidecar", "edge", environment)
 

@@ -4,6 +4,7 @@ import json
 import socket
 import ssl
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -191,6 +192,19 @@ def slow_request_ended(front: Front) -> bool:
     with connect(front, "http/1.1") as own:
         own.sendall(b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n{")
         return everything(own).startswith(b"HTTP/1.1 408 ")
+
+
+def test_a_crowd_at_the_door_keeps_the_edge_from_nobody(tmp_path: Path) -> None:
+    with Front(tmp_path, {"SPEEDINFER_EDGE__LIMITS__MAX_CONNECTIONS": "4"}) as front, ExitStack() as crowd:
+        for _ in range(4):
+            crowd.enter_context(connect(front, "http/1.1"))
+        with pytest.raises(OSError):
+            connect(front, "http/1.1")
+        # The edge begins connections of its own at any time: after a restart, or the end of one.
+        for callee in front.callees:
+            with socket.create_connection(split(callee, "outbound"), timeout=WAIT_S) as own:
+                own.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0")
+                assert own.recv(9)[3:4] == b"\4"
 
 
 def test_both_versions_are_offered(front: Front) -> None:
