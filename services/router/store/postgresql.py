@@ -242,8 +242,8 @@ class PostgresqlStore:
     def _hear(self, payload: str) -> None:
         if payload == _STIR:
             return
-        # Anybody who may use the database may notify; what is no word of ours is none.
-        with suppress(ValueError, TypeError):
+        # Anybody who may use the database may notify; what is no word of ours is none. JSON knows infinity, and any depth.
+        with suppress(ValueError, TypeError, OverflowError, RecursionError):
             router_id, verdicts = json.loads(payload)
             if router_id != self._router_id:
                 self._heard.extend(Verdict(str(each), int(version), str(word)) for each, version, word in verdicts)

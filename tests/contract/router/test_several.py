@@ -190,6 +190,23 @@ async def test_a_listener_that_is_lost_is_made_anew(
     await other.until(WORKER_STATUS_HEALTHY)
 
 
+# Not JSON, JSON of another shape, and what cannot be read as a number, or at all.
+NO_WORDS = ("word", "5", '["x", "abc"]', '["x", [["w1", null, "down"]]]', '["x", [["w1", 1e999, "down"]]]', "[" * 7000)
+
+
+async def test_what_is_no_word_of_a_router_makes_none_deaf(
+    two: Two, worker: FakeWorker, shared_database: RegistryDatabase
+) -> None:
+    one, other = two
+    listeners = "FROM pg_stat_activity WHERE query LIKE 'LISTEN%'"
+    (channel,) = {row[0] for row in shared_database.do(f"SELECT split_part(query, '\"', 2) {listeners}")}
+    for payload in NO_WORDS:
+        shared_database.do(f"SELECT pg_notify('{channel}', '{payload}')")
+    await one.register(worker.url)
+    await other.until(WORKER_STATUS_HEALTHY)
+    assert shared_database.do(f"SELECT count(*) {listeners}") == [(2,)]
+
+
 async def test_a_database_that_went_back_is_followed_back(
     two: Two, worker: FakeWorker, shared_database: RegistryDatabase
 ) -> None:
