@@ -121,12 +121,20 @@ def _refuse_open(settings: Settings, service: Sidecar) -> None:
     """With a sidecar nothing of ours may be reached past it."""
     own = {
         Sidecar.EDGE: [("edge.listen", settings.edge.listen), ("edge.admin_listen", settings.edge.admin_listen)],
-        Sidecar.ROUTER: [("router.listen", settings.router.listen)],
-        Sidecar.BILLING: [("billing.listen", settings.billing.listen)],
+        Sidecar.ROUTER: [
+            ("router.listen", settings.router.listen),
+            ("router.metrics_listen", settings.router.metrics_listen),
+        ],
+        Sidecar.BILLING: [
+            ("billing.listen", settings.billing.listen),
+            ("billing.metrics_listen", settings.billing.metrics_listen),
+        ],
     }.get(service, [])
     own += observed.metrics_listens(settings, service)
     for setting, address in [*own, ("sidecar.admin_listen", settings.sidecar.admin_listen)]:
-        _refuse_remote(setting, address)
+        # Metrics need not be offered at all.
+        if address or not setting.endswith(".metrics_listen"):
+            _refuse_remote(setting, address)
     if settings.sidecar.observed_listen:
         split(settings.sidecar.observed_listen, observed.SETTING)
 

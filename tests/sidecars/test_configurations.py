@@ -73,6 +73,8 @@ def test_what_is_wrong_is_seen(kept: Path, tmp_path: Path) -> None:
     [
         ("router", "ROUTER__LISTEN", "0.0.0.0:50051", "router.listen: 0.0.0.0:50051 is not on loopback"),
         ("billing", "BILLING__LISTEN", "10.0.0.1:50052", "billing.listen: 10.0.0.1:50052 is not on loopback"),
+        ("router", "ROUTER__METRICS_LISTEN", ":9102", "router.metrics_listen: :9102 is not on loopback"),
+        ("billing", "BILLING__METRICS_LISTEN", "0.0.0.0:1", "billing.metrics_listen: 0.0.0.0:1 is not on loopback"),
         ("edge", "EDGE__LISTEN", ":8080", "edge.listen: :8080 is not on loopback"),
         ("edge", "EDGE__ADMIN_LISTEN", "[::]:8081", "edge.admin_listen: [::]:8081 is not on loopback"),
         ("edge", "SIDECAR__ADMIN_LISTEN", "0.0.0.0:9901", "sidecar.admin_listen: 0.0.0.0:9901 is not on loopback"),
