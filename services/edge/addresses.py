@@ -44,7 +44,8 @@ async def look_up(target: str) -> Sequence[str]:
         return [target]
     try:
         found = await asyncio.get_running_loop().getaddrinfo(host, int(port), type=socket.SOCK_STREAM)
-    except OSError:
+    except (OSError, UnicodeError):
+        # The second: a part of the name is empty or too long.
         return []
     return sorted({_address(family, where) for family, _, _, _, where in found})
 

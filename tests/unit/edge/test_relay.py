@@ -328,6 +328,11 @@ async def test_what_is_no_name_stands_for_itself_and_a_name_without_an_address_h
     assert await addresses.look_up("no-such-name.invalid:50051") == []
 
 
+async def test_what_no_name_server_can_be_asked_for_has_no_address() -> None:
+    for host in ("router..internal", f"{'r' * 64}.internal"):
+        assert await addresses.look_up(f"{host}:50051") == []
+
+
 class Foreign(relay_pb2_grpc.RelayServiceServicer):
     """A router that speaks another protocol."""
 
