@@ -223,6 +223,30 @@ def test_who_is_not_known_gets_no_connection(
 
 
 @pytest.mark.parametrize("server", ["router", "billing"])
+def test_no_session_outlives_the_certificate_that_it_began_with(
+    mesh: Mesh, authority: Authority, tmp_path: Path, server: str
+) -> None:
+    # Whoever resumes one shows no certificate, and is let in with one that has expired meanwhile.
+    pair = good(authority)
+    (tmp_path / "pair").write_bytes(pair.certificate + pair.key)
+    context = ssl.create_default_context(cafile=str(mesh.authority))
+    context.check_hostname = False
+    context.set_alpn_protocols(["h2"])
+    context.load_cert_chain(tmp_path / "pair")
+    session: ssl.SSLSession | None = None
+    for _ in range(2):
+        with (
+            socket.create_connection(split(mesh.inbound[server], "inbound"), timeout=CALL_S) as plain,
+            context.wrap_socket(plain, session=session) as own,
+        ):
+            own.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0")
+            # With its first words a server would have handed out its tickets.
+            assert own.recv(9)[3:4] == b"\4"
+            assert not own.session_reused
+            session = own.session
+
+
+@pytest.mark.parametrize("server", ["router", "billing"])
 def test_plain_text_gets_no_answer(mesh: Mesh, server: str) -> None:
     with grpc.insecure_channel(mesh.inbound[server], [("grpc.enable_http_proxy", 0)]) as channel:
         code, _ = call(channel, HEALTH, "")
