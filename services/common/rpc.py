@@ -34,6 +34,9 @@ _OPTIONS: list[tuple[str, Any]] = [
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),
+    # Where a peer's kernel still acknowledges for a process that stands still, the core waits this long for the ping's answer,
+    # and a minute by itself.
+    ("grpc.http2.ping_timeout_ms", 10_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
     # Windows stay at 64 KiB (one large message still gets what it needs). Otherwise they grow with the network's speed, and the
