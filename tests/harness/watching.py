@@ -11,7 +11,9 @@ from tests.harness.compose import ROOT
 
 ALARMS = ROOT / "deploy" / "prometheus" / "alarms.yml"
 DASHBOARDS = ROOT / "deploy" / "grafana" / "dashboards"
-_WORDS = re.compile(r"\b(?:sum|max|min|rate|increase|count|absent|histogram_quantile|vector|or|and|unless|by|on)\b")
+_WORDS = re.compile(
+    r"\b(?:sum|max|min|rate|increase|time|count|absent|histogram_quantile|vector|or|and|unless|by|on)\b"
+)
 _SELECTED = re.compile(r"(?P<name>[a-zA-Z_:][\w:]*)\s*(?:\{(?P<labels>[^}]*)\})?")
 _LABEL = re.compile(r"(\w+)\s*(?:=~|!~|!=|=)")
 _QUOTED = re.compile(r"\"[^\"]*\"")
