@@ -20,6 +20,7 @@ from services.common.certificates import (
     Pair,
     Told,
     identity,
+    is_trusted,
     make_authority,
     tell,
 )
@@ -169,10 +170,17 @@ def _state(settings: Settings, name: str, told: Told) -> str:
         return "expired"
     if name not in (AUTHORITY, PUBLIC) and identity(settings.sidecar.trust_domain, name) not in told.uris:
         return "of another identity"
-    authority = secret_folder.read(settings.certificates_path / AUTHORITY, CERTIFICATE)
-    trusted = secret_folder.read(settings.certificates_path / name, TRUST)
-    # Another's CA is not here; its bundle is, and then that alone says whom we trust.
-    return "of another CA" if None not in (authority, trusted) and authority != trusted else "good"
+    folder = settings.certificates_path / name
+    certificate, trusted = secret_folder.read(folder, CERTIFICATE), secret_folder.read(folder, TRUST)
+    if trusted is None:
+        return "good"
+    # Another's CA is not here; its bundle is, and then that alone says whom we trust. While a CA is changed it holds both.
+    authority = secret_folder.read(settings.certificates_path / AUTHORITY, CERTIFICATE) if name != PUBLIC else None
+    try:
+        is_good = all(is_trusted(each, trusted) for each in (certificate, authority) if each is not None)
+    except CertificateError as error:
+        raise CommandError(f"{folder / TRUST} {error}") from None
+    return "good" if is_good else "of another CA"
 
 
 def _table(rows: Sequence[dict[str, Any]]) -> Any:

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 
 from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
@@ -159,6 +159,20 @@ def tell(certificate: bytes) -> Told:
     )
 
 
+def is_trusted(certificate: bytes, authorities: bytes) -> bool:
+    """Whether one of the authorities of a PEM has signed a certificate, or one of those that follow it. CertificateError."""
+    trusted = _load_all(authorities)
+    return any(_has_signed(one, each) for each in _load_all(certificate) for one in trusted)
+
+
+def _has_signed(authority: x509.Certificate, certificate: x509.Certificate) -> bool:
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
+
+
 def _general_name(text: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ip_address(text))
@@ -203,6 +217,13 @@ def _pair(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> Pai
 def _load(certificate: bytes) -> x509.Certificate:
     try:
         return x509.load_pem_x509_certificate(certificate)
+    except ValueError:
+        raise CertificateError("is no certificate in PEM form") from None
+
+
+def _load_all(certificates: bytes) -> Sequence[x509.Certificate]:
+    try:
+        return x509.load_pem_x509_certificates(certificates)
     except ValueError:
         raise CertificateError("is no certificate in PEM form") from None
 

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from services.cli import secret_folder
 from services.cli.failure import CommandError
+from services.common.certificates import Authority, make_authority
 from tests.harness import command_line
 
 ALL = ["edge", "router", "billing", "finance", "operator", "public"]
@@ -86,6 +88,26 @@ def test_what_is_not_good_is_shown_and_told_by_the_exit_code(tmp_path: Path) -> 
     assert {row["name"]: row["state"] for row in json.loads(shown) if row["state"] != "good"} == {
         "edge": "of another identity"
     }
+
+
+def test_what_another_ca_signed_is_not_good_and_who_trusts_both_is(tmp_path: Path) -> None:
+    rows(tmp_path, "make")
+    kept = tmp_path / "data" / "certificates"
+    own = (kept / "ca" / "tls.crt").read_bytes()
+    now, day = datetime.now(UTC), timedelta(days=1)
+    other = Authority(make_authority("speedinfer.internal", now, day))
+    stranger = other.issue("edge", ["edge"], now, day)
+    secret_folder.write(kept / "edge", {"tls.crt": stranger.certificate, "tls.key": stranger.key, "ca.crt": own})
+    router = {name: (kept / "router" / name).read_bytes() for name in ("tls.crt", "tls.key")}
+    secret_folder.write(kept / "router", {**router, "ca.crt": other.certificate + own})
+    # It trusts none that the others are of.
+    billing = other.issue("billing", ["billing"], now, day)
+    trust = {"tls.crt": billing.certificate, "tls.key": billing.key, "ca.crt": other.certificate}
+    secret_folder.write(kept / "billing", trust)
+    code, shown, _ = run(tmp_path, "show", "--json")
+    assert code == 1
+    states = {row["name"]: row["state"] for row in json.loads(shown) if row["state"] != "good"}
+    assert states == {"edge": "of another CA", "billing": "of another CA"}
 
 
 WRONG: list[tuple[list[str], dict[str, str], str]] = [
