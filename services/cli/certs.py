@@ -62,6 +62,11 @@ def make(invocation: Invocation, days: Days = 7, public_name: Names = None) -> N
     for name in missing:
         names = [*LOCAL_NAMES, *(public_name or [])] if name == PUBLIC else [name, *LOCAL_NAMES]
         _issue(folder / name, authority, name, names, days)
+    _warn_of_end(authority, days)
+    for name in _all():
+        told = _told(folder / name)
+        if told is not None and told.not_after <= _now():
+            raise CommandError(f"{name} in {folder / name} has expired; run `speedinfer certs renew {name}`")
     _show(invocation, settings, missing, f"nothing was missing in {folder}")
 
 
@@ -76,10 +81,17 @@ def renew(invocation: Invocation, who: Who = None, within_hours: Within = None, 
         told = _told(folder)
         if told is None:
             raise CommandError(f"there is no certificate of {name} in {folder}; run `speedinfer certs make`")
+        if not who and name == PUBLIC and not _is_ours(folder, authority):
+            # Its issuer renews it. Whoever names it wants ours instead.
+            output.print_note(
+                f"{name} is of another CA and stays; `speedinfer certs renew {name}` puts ours in its place"
+            )
+            continue
         if within_hours is not None and told.not_after > _now() + timedelta(hours=within_hours):
             continue
         _issue(folder, authority, name, told.names, days)
         renewed.append(name)
+    _warn_of_end(authority, days)
     _show(invocation, settings, renewed, "none expires so soon")
 
 
@@ -113,6 +125,9 @@ def _authority(settings: Settings) -> Authority:
         authority = Authority(Pair(certificate, key))
     except CertificateError as error:
         raise CommandError(f"{folder}: {error}") from None
+    ends = tell(certificate).not_after
+    if ends <= _now():
+        raise CommandError(f"the CA in {folder} ended on {ends:%Y-%m-%d}; move it away and run `speedinfer certs make`")
     if authority.trust_domain != settings.sidecar.trust_domain:
         raise CommandError(
             f"the CA in {folder} is of the trust domain {authority.trust_domain or '(none)'}, and the setting"
@@ -130,7 +145,25 @@ def _issue(folder: Path, authority: Authority, name: str, names: Sequence[str], 
             pair = authority.issue(name, names, _now(), lifetime)
     except CertificateError as error:
         raise CommandError(str(error)) from None
-    secret_folder.write(folder, {CERTIFICATE: pair.certificate, KEY: pair.key, TRUST: authority.certificate})
+    # While a CA is changed there are both in it, and they stay.
+    trusted = secret_folder.read(folder, TRUST)
+    if trusted is None or not is_trusted(authority.certificate, trusted):
+        trusted = authority.certificate
+    secret_folder.write(folder, {CERTIFICATE: pair.certificate, KEY: pair.key, TRUST: trusted})
+
+
+def _is_ours(folder: Path, authority: Authority) -> bool:
+    certificate = secret_folder.read(folder, CERTIFICATE)
+    return certificate is not None and is_trusted(certificate, authority.certificate)
+
+
+def _warn_of_end(authority: Authority, days: int) -> None:
+    """Nothing that a CA issues outlives it."""
+    ends = tell(authority.certificate).not_after
+    if ends <= _now() + timedelta(days=days):
+        output.print_note(
+            f"the CA ends on {ends:%Y-%m-%d}, and what it issues with it; docs/guides/certificates.md says how to change it"
+        )
 
 
 def _told(folder: Path) -> Told | None:

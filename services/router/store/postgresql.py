@@ -121,7 +121,7 @@ class PostgresqlStore:
     async def load(self, since: int = -1) -> Picture:
         """See the port."""
         rows = await self._run(_LOAD, {"since": since})
-        changed = [_record(row[2:]) for row in rows if row[2] is not None]
+        changed = [_record(row[2:], row[1]) for row in rows if row[2] is not None]
         return Picture(rows[0][0], frozenset(row[1] for row in rows if row[1] is not None), changed)
 
     async def put(self, record: Record) -> Record:
@@ -158,9 +158,7 @@ class PostgresqlStore:
         # Told before it is read: who reads what we wrote, and whose row we do not read, reads later than we.
         await self._run(_HERE, mine)
         rows = await self._run(_LOOK, {})
-        members = [
-            Member(row[1], row[2], row[3], row[4], json.loads(row[5]), json.loads(row[6])) for row in rows if row[1]
-        ]
+        members = [Member(*row[1:5], _counts(row[5]), _counts(row[6])) for row in rows if row[1]]
         return Look(rows[0][0], members)
 
     async def leave(self, router_id: str) -> None:
@@ -286,9 +284,25 @@ async def _ask(connection: Connection, statement: str, values: dict[str, Any]) -
         return error
 
 
-def _record(row: Sequence[Any]) -> Record:
+def _record(row: Sequence[Any], worker_id: str = "") -> Record:
     document, registered_at_ms, draining, version = row[:4]
-    return Record(json.loads(document), registered_at_ms / 1000, draining, version)
+    # What somebody else wrote there is a registration without anything: whoever reads it says so, and follows on.
+    registration = _object(document) or {"worker_id": worker_id}
+    return Record(registration, registered_at_ms / 1000, draining, version)
+
+
+def _counts(text: str) -> dict[str, int]:
+    """A router's counts by worker; what is none is left out."""
+    return {key: value for key, value in _object(text).items() if type(value) is int}
+
+
+def _object(text: str) -> dict[str, Any]:
+    """Empty if it is none."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
 
 
 def _storable(worker_id: str) -> str:

@@ -207,6 +207,22 @@ async def test_what_is_no_word_of_a_router_makes_none_deaf(
     assert shared_database.do(f"SELECT count(*) {listeners}") == [(2,)]
 
 
+@pytest.mark.parametrize("document", ["[]", "5", "nonsense", "{}"])
+async def test_a_row_of_somebody_else_keeps_no_router_from_following(
+    two: Two, worker: FakeWorker, shared_database: RegistryDatabase, document: str
+) -> None:
+    one, other = two
+    shared_database.do(
+        "UPDATE registry_state SET version = version + 1;"
+        "INSERT INTO registry_worker (worker_id, version, document, registered_at_ms, draining)"
+        f" SELECT 'foreign', version, '{document}', 0, false FROM registry_state;"
+        "UPDATE registry_router SET excess = 'nonsense', draining = '[]'"
+    )
+    await one.register(worker.url)
+    await other.until(WORKER_STATUS_HEALTHY)
+    assert not knows(one, "foreign")
+
+
 async def test_a_database_that_went_back_is_followed_back(
     two: Two, worker: FakeWorker, shared_database: RegistryDatabase
 ) -> None:

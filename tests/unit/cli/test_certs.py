@@ -110,6 +110,45 @@ def test_what_another_ca_signed_is_not_good_and_who_trusts_both_is(tmp_path: Pat
     assert states == {"edge": "of another CA", "billing": "of another CA"}
 
 
+def test_renewing_leaves_anothers_public_certificate_and_a_bundle_of_authorities(tmp_path: Path) -> None:
+    rows(tmp_path, "make")
+    kept = tmp_path / "data" / "certificates"
+    own = (kept / "ca" / "tls.crt").read_bytes()
+    now, day = datetime.now(UTC), timedelta(days=1)
+    other = Authority(make_authority("speedinfer.internal", now, day))
+    public = other.issue_public(["api.example.com"], now, day)
+    secret_folder.write(kept / "public", {"tls.crt": public.certificate, "tls.key": public.key})
+    router = {name: (kept / "router" / name).read_bytes() for name in ("tls.crt", "tls.key")}
+    secret_folder.write(kept / "router", {**router, "ca.crt": other.certificate + own})
+    code, shown, errors = run(tmp_path, "renew", "--json")
+    assert (code, [row["name"] for row in json.loads(shown)]) == (0, ALL[:-1])
+    assert "public is of another CA and stays" in errors
+    assert (kept / "public" / "tls.key").read_bytes() == public.key
+    assert (kept / "router" / "ca.crt").read_bytes() == other.certificate + own
+    # Whoever names it wants ours.
+    assert [row["name"] for row in rows(tmp_path, "renew", "public")] == ["public"]
+
+
+def test_a_ca_near_its_end_and_what_has_expired_are_said(tmp_path: Path) -> None:
+    kept = tmp_path / "data" / "certificates"
+    now = datetime.now(UTC)
+    short = make_authority("speedinfer.internal", now, timedelta(days=2))
+    secret_folder.write(kept / "ca", {"tls.crt": short.certificate, "tls.key": short.key})
+    code, _, errors = run(tmp_path, "make")
+    assert (code, "the CA ends on" in errors) == (0, True)
+    # Of two days ago, for one day.
+    old = Authority(make_authority("speedinfer.internal", now - timedelta(days=3), timedelta(days=9)))
+    router = old.issue("router", ["router"], now - timedelta(days=2), timedelta(days=1))
+    secret_folder.write(kept / "router", {"tls.crt": router.certificate, "tls.key": router.key})
+    code, _, errors = run(tmp_path, "make")
+    assert (code, "has expired; run `speedinfer certs renew router`" in errors) == (1, True)
+    gone = make_authority("speedinfer.internal", now - timedelta(days=3), timedelta(days=2))
+    secret_folder.write(kept / "ca", {"tls.crt": gone.certificate, "tls.key": gone.key})
+    code, _, errors = run(tmp_path, "renew")
+    assert code == 1
+    assert "move it away and run `speedinfer certs make`" in " ".join(errors.split())
+
+
 WRONG: list[tuple[list[str], dict[str, str], str]] = [
     (["renew", "nobody"], {}, "there is no identity 'nobody'; there are edge, router"),
     (["make", "--public-name", "a b"], {}, "'a b' is neither a DNS name nor an IP address"),
