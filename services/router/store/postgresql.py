@@ -158,7 +158,7 @@ class PostgresqlStore:
         # Told before it is read: who reads what we wrote, and whose row we do not read, reads later than we.
         await self._run(_HERE, mine)
         rows = await self._run(_LOOK, {})
-        members = [Member(*row[1:5], _counts(row[5]), _counts(row[6])) for row in rows if row[1]]
+        members = [Member(row[1], row[2], row[3], row[4], _counts(row[5]), _counts(row[6])) for row in rows if row[1]]
         return Look(rows[0][0], members)
 
     async def leave(self, router_id: str) -> None:
