@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterator
 import grpc
 import structlog
 
-from services.edge.backoff import Backoff
+from services.common.backoff import Backoff
 from services.edge.billing_client import BillingClient, BillingUnavailable
 from services.edge.metrics import Metrics
 from services.edge.outbox import Outbox

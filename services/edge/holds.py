@@ -11,7 +11,7 @@ import grpc
 import structlog
 from speedinfer.billing.v1.reservation_pb2 import RenewStatus
 
-from services.edge.backoff import Backoff
+from services.common.backoff import Backoff
 from services.edge.billing_client import BillingClient, BillingUnavailable
 
 _log = structlog.get_logger(__name__)

@@ -14,9 +14,9 @@ from google.protobuf.message import Message
 from speedinfer.billing.v1 import access_pb2_grpc, reservation_pb2_grpc
 
 from services.common import rpc
+from services.common.backoff import Backoff
 from services.common.tasks import TaskSet
 from services.edge import health_check
-from services.edge.backoff import Backoff
 from services.edge.billing_errors import AGAIN
 from services.edge.health_check import Health
 

@@ -15,8 +15,8 @@ import structlog
 from speedinfer.billing.v1.reservation_pb2 import ReleaseItem, ReleaseStatus, SettleResult, SettleStatus
 
 from services.common import money
+from services.common.backoff import Backoff
 from services.common.tasks import TaskSet
-from services.edge.backoff import Backoff
 from services.edge.billing_client import BillingClient, BillingUnavailable
 from services.edge.holds import Holds
 from services.edge.metrics import Metrics

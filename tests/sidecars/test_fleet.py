@@ -171,7 +171,7 @@ def test_a_cable_that_is_cut_for_ten_seconds_costs_nobody_money(
         await crowd.more(CLIENTS // 2, 90)
 
     calls = under_load(fleet, customer, part).calls
-    # Nobody cuts a stream, and who comes later finds another way.
+    # Who comes later finds another way.
     assert [call for call in failed(calls) if call.began_s > cut[0] + FOUND_S] == []
     assert len(failed(calls)) < len(calls) // 2
     adds_up(fleet, customer, calls)

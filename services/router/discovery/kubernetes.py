@@ -11,7 +11,7 @@ from random import Random
 
 import structlog
 
-from services.router.discovery.backoff import Backoff
+from services.common.backoff import Backoff
 from services.router.discovery.cluster import ClusterError, Stale
 from services.router.discovery.endpoint_slices import MAX_SLICES, Change, EndpointSlices
 from services.router.discovery.pods import Slice, lacks_port, pods

@@ -5,7 +5,7 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.edge.backoff import Backoff
+from services.common.backoff import Backoff
 from services.edge.resend_order import ResendOrder
 from tests.unit.edge.test_outbox import entry
 

@@ -1,8 +1,8 @@
-"""How long a source waits after failures."""
+"""How long to wait after failures."""
 
 from random import Random
 
-from services.router.discovery.backoff import Backoff
+from services.common.backoff import Backoff
 
 
 def test_waits_grow_to_their_bound_and_begin_anew() -> None:
