@@ -7,7 +7,7 @@ thread uses it. An operation judges first and changes afterwards, so that a refu
 from collections import defaultdict
 from collections.abc import Iterable
 
-from services.billing import chain, ledger
+from services.billing import chain, ledger, limits
 from services.billing.key import Key
 from services.billing.lease import Lease, Leases
 from services.billing.ledger import Account, Transaction
@@ -22,12 +22,11 @@ PricesMark = tuple[int, int, dict[tuple[str, str], PriceVersion | None]]
 class Books:
     """Everything that the operations of a batch see. All of them see the same moment."""
 
-    def __init__(
-        self, session: Session, leases: Leases, now_ms: int, monotonic_ms: int, *, sweeps: bool = True
-    ) -> None:
+    def __init__(self, session: Session, leases: Leases, monotonic_ms: int, *, sweeps: bool = True) -> None:
         # Letting holds lapse is up to this process.
         self.sweeps = sweeps
-        self.now_ms = now_ms
+        # Milliseconds since the epoch; see `begin`.
+        self.now_ms = 0
         self.monotonic_ms = monotonic_ms
         self.leases = leases
         self.changes = Changes()
@@ -52,6 +51,10 @@ class Books:
         self._operations = {**found.operations, **self._operations}
         self._keys = {**found.keys, **self._keys}
         self._accounts = {**found.accounts, **self._accounts}
+
+    def begin(self, wall_ms: int) -> None:
+        """Set the moment of the batch, once all that it is about is here. See `limits.moment`."""
+        self.now_ms = limits.moment(wall_ms, (account.counters for account in self._accounts.values()))
 
     def reservation(self, reservation_id: str) -> Reservation | None:
         """A reservation that was named."""

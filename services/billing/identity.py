@@ -6,6 +6,7 @@ could no longer tell a repeated call from a new one.
 
 from enum import Enum
 
+from services.billing.reservation import Reservation, State
 from services.common import ids
 
 # How far a client's clock may be ahead of billing's.
@@ -33,3 +34,13 @@ def age(text: str, now_ms: int, kept_days: int) -> Age:
     if made_at_ms > now_ms + FUTURE_MS:
         return Age.FUTURE
     return Age.GOOD
+
+
+def stored_age(text: str, known: Reservation | None, now_ms: int, kept_days: int) -> Age:
+    """The same of a reservation's id. What is stored is kept as long from its making here, whatever clock made its id; and an
+    open hold is never too old to be closed."""
+    judged = age(text, now_ms, kept_days)
+    if judged is Age.EXPIRED and known is not None:
+        if known.state is State.HELD or known.created_at_ms >= now_ms - kept_days * DAY_MS:
+            return Age.GOOD
+    return judged

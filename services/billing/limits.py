@@ -6,6 +6,7 @@ which it was made, and a settlement corrects that window if it is still the curr
 A key's limits are looked at before its account's, each in the order of `judge`.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -14,6 +15,9 @@ MINUTE_MS = 60_000
 DAY_MS = 86_400_000
 # When a place may be free again, for a caller that is at its bound of open holds.
 CONCURRENCY_RETRY_MS = 1_000
+# How far the clocks of processes on one database may be apart without a window being taken back. A clock that is further
+# behind was stepped.
+CLOCKS_APART_MS = 10_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -54,6 +58,13 @@ class Limits:
 
 
 NO_LIMITS = Limits()
+
+
+def moment(wall_ms: int, counters: Iterable["Counters"]) -> int:
+    """The moment at which to judge: now, but not before a minute that another process, whose clock is a little ahead, has
+    begun in one of them. To go back would begin that minute, day and month anew with the next call."""
+    begun_ms = [one.minute.start_ms for one in counters if one.minute.start_ms <= wall_ms + CLOCKS_APART_MS]
+    return max(wall_ms, *begun_ms) if begun_ms else wall_ms
 
 
 def minute_start(at_ms: int) -> int:

@@ -84,10 +84,16 @@ class Auditor:
             hold.hard_end_ms = self.monotonic_ms + max(left_ms, LEASE_MS)
         self._looked_ms = None
 
+    def _age(self, reservation_id: str) -> str:
+        """An id that is stored is kept from its making here on, and an open hold is never too old."""
+        old, hold = age(reservation_id, self.now_ms), self.holds.get(reservation_id)
+        kept = hold is not None and (hold.state == HELD or hold.made_ms >= self.now_ms - KEPT_MS)
+        return "good" if old == "old" and kept else old
+
     # Reserve
 
     def reserve(self, item: pb.ReserveItem) -> Answer:
-        old = age(item.reservation_id, self.now_ms)
+        old = self._age(item.reservation_id)
         if old == "malformed":
             return _refused("INVALID", field="reservation_id")
         if field := _impossible(item):
@@ -228,7 +234,7 @@ class Auditor:
         return {"status": "AT_HARD_END" if at_end else "RENEWED", "lease_ms": max(hold.lease_ms - self.monotonic_ms, 0)}
 
     def settle(self, item: pb.SettleItem) -> Answer:
-        old = age(item.reservation_id, self.now_ms)
+        old = self._age(item.reservation_id)
         if old in ("malformed", "old"):
             return _settled("INVALID" if old == "malformed" else "ID_EXPIRED", old == "malformed" and "reservation_id")
         hold = self.holds.get(item.reservation_id)
@@ -259,7 +265,7 @@ class Auditor:
         return self._about(hold, _settled(becomes))
 
     def release(self, item: pb.ReleaseItem) -> Answer:
-        old = age(item.reservation_id, self.now_ms)
+        old = self._age(item.reservation_id)
         if old in ("malformed", "old"):
             return {"status": "INVALID" if old == "malformed" else "ID_EXPIRED"}
         hold = self.holds.get(item.reservation_id)

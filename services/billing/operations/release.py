@@ -7,7 +7,7 @@ from google.protobuf.wrappers_pb2 import UInt32Value
 from speedinfer.billing.v1 import reservation_pb2 as pb
 
 from services.billing.books import Books
-from services.billing.identity import Age, age
+from services.billing.identity import Age, stored_age
 from services.billing.reservation import Effect, Event, Reservation, State, step
 from services.billing.rules import Rules
 from services.billing.store.port import Names
@@ -28,12 +28,12 @@ class Release(NamedTuple):
 
     def apply(self, books: Books) -> pb.ReleaseResult:
         """See Operation."""
-        judged = age(self.item.reservation_id, books.now_ms, self.rules.id_age_days)
+        known = books.reservation(self.item.reservation_id)
+        judged = stored_age(self.item.reservation_id, known, books.now_ms, self.rules.id_age_days)
         if judged is Age.MALFORMED:
             return self._result(pb.RELEASE_STATUS_INVALID)
         if judged is Age.EXPIRED:
             return self._result(pb.RELEASE_STATUS_ID_EXPIRED)
-        known = books.reservation(self.item.reservation_id)
         cell = step(known.state if known else State.UNKNOWN, Event.RELEASE)
         if known is None:
             assert cell.effect is Effect.REMEMBER

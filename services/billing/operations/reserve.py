@@ -12,7 +12,7 @@ from speedinfer.billing.v1 import reservation_pb2 as pb
 from services.billing import hold, limits, messages
 from services.billing.books import Books
 from services.billing.content import canonical, first_difference
-from services.billing.identity import Age, age
+from services.billing.identity import Age, stored_age
 from services.billing.key import Key, Status
 from services.billing.ledger import Account
 from services.billing.price import PriceVersion
@@ -42,14 +42,14 @@ class Reserve(NamedTuple):
     def apply(self, books: Books) -> pb.ReserveResult:
         """See Operation."""
         item = self.item
-        judged = age(item.reservation_id, books.now_ms, self.rules.id_age_days)
+        known = books.reservation(item.reservation_id)
+        judged = stored_age(item.reservation_id, known, books.now_ms, self.rules.id_age_days)
         if judged is Age.MALFORMED:
             return self._refuse(pb.REFUSAL_REASON_INVALID, "the reservation id is not a UUIDv7", field="reservation_id")
         if field := hold.invalid_field(item):
             return self._refuse(pb.REFUSAL_REASON_INVALID, f"{field} has an impossible value", field=field)
         if judged is Age.EXPIRED:
             return self._refuse(pb.REFUSAL_REASON_ID_EXPIRED, "the reservation id is older than ids are kept")
-        known = books.reservation(item.reservation_id)
         effect = step(known.state if known else State.UNKNOWN, Event.RESERVE).effect
         if known is None:
             assert effect is Effect.GUARD

@@ -7,7 +7,7 @@ from speedinfer.billing.v1 import reservation_pb2 as pb
 from services.billing import ledger, messages, price, usage
 from services.billing.books import Books
 from services.billing.content import storable
-from services.billing.identity import Age, age
+from services.billing.identity import Age, stored_age
 from services.billing.ledger import Account, Kind
 from services.billing.reservation import Effect, Event, Reservation, State, step
 from services.billing.rules import Rules
@@ -31,12 +31,12 @@ class Settle(NamedTuple):
     def apply(self, books: Books) -> pb.SettleResult:
         """See Operation."""
         item = self.item
-        judged = age(item.reservation_id, books.now_ms, self.rules.id_age_days)
+        known = books.reservation(item.reservation_id)
+        judged = stored_age(item.reservation_id, known, books.now_ms, self.rules.id_age_days)
         if judged is Age.MALFORMED:
             return self._result(pb.SETTLE_STATUS_INVALID, field="reservation_id")
         if judged is Age.EXPIRED:
             return self._result(pb.SETTLE_STATUS_ID_EXPIRED)
-        known = books.reservation(item.reservation_id)
         cell = step(known.state if known else State.UNKNOWN, Event.SETTLE)
         if known is None:
             assert cell.effect is Effect.UNKNOWN

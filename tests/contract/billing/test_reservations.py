@@ -193,6 +193,28 @@ async def test_a_count_in_place_of_the_bound_is_held_and_a_refusal_says_whether_
     assert from_money(settled.balance) < 0
 
 
+async def test_an_open_hold_is_closed_however_old_its_id_is(service: Service, client: Client) -> None:
+    account = await client.open_account("10")
+    key = await client.key(account)
+    kept_ms = 90 * 86_400_000
+    nearly = [uuid7(service.clock.wall - kept_ms) for _ in range(3)]
+    items = [client.reserve_item(key, reservation_id=name) for name in nearly]
+    for item in items:
+        await client.reserve(item)
+    settled, released, lapsed = nearly
+    service.clock.advance(1)
+    assert (await client.reserve(items[0])).reservation.state == pb.RESERVATION_STATE_HELD
+    first = await client.settle(settled, 10, 5)
+    assert (first.status, await client.release(released)) == (pb.SETTLE_STATUS_SETTLED, "RELEASED")
+    await service.pass_time(61)
+    assert (await client.settle(lapsed, 10, 5)).status == pb.SETTLE_STATUS_LATE
+    assert await client.settle(settled, 10, 5) == first
+    service.clock.advance(kept_ms)
+    assert (await client.settle(settled, 10, 5)).status == pb.SETTLE_STATUS_ID_EXPIRED
+    assert await client.release(released) == "ID_EXPIRED"
+    assert await client.balance(account) == (10_000_000_000 - 30_000, 0)
+
+
 async def test_refusals_come_in_their_order(client: Client) -> None:
     empty, other = await client.open_account(), await client.open_account("5")
     key = await client.key(empty, models=[MODEL, "unpriced"], requests_per_minute=0)

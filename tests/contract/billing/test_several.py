@@ -3,13 +3,14 @@
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
-from contextlib import closing
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from speedinfer.billing.v1 import reservation_pb2 as pb
 
+from services.common.money import to_money
 from tests.contract.billing.postgresql import Server
 from tests.contract.billing.service import Client, MovedClock, Process, Service
 
@@ -38,17 +39,26 @@ class Two:
         return lapsed
 
 
+@asynccontextmanager
+async def two_services(
+    postgresql: Server, data_dir: Path, *clocks: MovedClock
+) -> AsyncIterator[tuple[Service, Service]]:
+    """One for each clock, on an empty database, with a price."""
+    postgresql.empty()
+    one, other = (Service(data_dir, postgresql.url, clock) for clock in clocks)
+    async with AsyncExitStack() as stack:
+        for service in (one, other):
+            await service.start()
+            stack.push_async_callback(service.stop)
+        await other.client.set_price()
+        yield one, other
+
+
 @pytest.fixture
 async def two(postgresql: Server, tmp_path: Path) -> AsyncIterator[Two]:
-    postgresql.empty()
     clock = MovedClock()
-    two = Two((Service(tmp_path, postgresql.url, clock), Service(tmp_path, postgresql.url, clock)), clock)
-    for service in two.services:
-        await service.start()
-    await two.clients[0].set_price()
-    yield two
-    for service in two.services:
-        await service.stop()
+    async with two_services(postgresql, tmp_path, clock, clock) as services:
+        yield Two(services, clock)
 
 
 async def test_what_one_did_the_other_knows_at_once(two: Two) -> None:
@@ -99,6 +109,46 @@ async def test_what_no_account_guards_is_done_once(two: Two) -> None:
     releases = await asyncio.gather(*(client.release(name) for name in unknown for client in two.clients))
     assert set(releases) == {"RELEASED"}
     assert (await one.verify()).ok
+
+
+async def test_a_call_is_judged_at_the_moment_when_it_has_its_account(two: Two, postgresql: Server) -> None:
+    one, other = two.clients
+    account = await one.open_account("1000")
+    key = await one.key(account, requests_per_minute=5)
+    two.clock.wall += 60_000 - two.clock.wall % 60_000 - 1
+    with postgresql.behind_its_back() as locks:
+        locks.execute("BEGIN")
+        locks.execute("SELECT 1 FROM account WHERE account_id = %s FOR UPDATE", [account])
+        waiting = asyncio.ensure_future(other.reserve(other.reserve_item(key)))
+        await asyncio.to_thread(postgresql.wait_for_waiting)
+        two.clock.wall += 1
+        locks.execute("COMMIT")
+    held = (await waiting).reservation
+    assert held.created_at.ToMilliseconds() == two.clock.wall
+    for _ in range(4):
+        await one.hold(key)
+    assert await one.refusal(one.reserve_item(key)) == "LIMIT"
+
+
+async def test_a_slower_clock_takes_no_window_back(postgresql: Server, tmp_path: Path) -> None:
+    day_ms = 86_400_000
+    midnight_ms = 1_800_000_000_000 // day_ms * day_ms
+    fast, slow = MovedClock(midnight_ms + 1), MovedClock(midnight_ms - 9_000)
+    async with two_services(postgresql, tmp_path, fast, slow) as (one_service, other_service):
+        one, other = one_service.client, other_service.client
+        account = await one.open_account("1000")
+        for limits in ({"requests_per_minute": 4}, {"daily_spend": to_money(4 * USD)}):
+            key = await one.key(account, **limits)
+            for client in (one, other, one, other):
+                await client.hold(key)
+            for client in (other, one):
+                assert (await client.reserve(client.reserve_item(key))).refusal.limit == next(iter(limits))
+        # What the slower one holds is counted, and corrected, in the day that the faster one began.
+        key = await other.key(account, daily_spend=to_money(4 * USD + 15_000))
+        await other.settle(await other.hold(key), 10, 5)
+        for _ in range(4):
+            await other.hold(key)
+        assert await one.refusal(one.reserve_item(key)) == "LIMIT"
 
 
 async def test_limits_and_idempotency_keys_hold_over_both(two: Two) -> None:
