@@ -173,8 +173,8 @@ class Engine:
         with self._store.session() as session:
             books = Books(session, self._leases, now_ms, sweeps=self._sweeps)
             books.fetch(names)
-            # Only now, with the accounts locked: of two processes on one account, the one that judges later has the later moment,
-            # however long it waited for the lock.
+            # Only now, with the accounts locked: of two processes on one account, the one that judges later has the later
+            # moment, however long it waited for the lock.
             books.begin(self._clock.wall_ms())
             answers: list[Answer] = [operation.apply(books) for operation in operations]
             if books.changes:

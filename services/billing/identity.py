@@ -40,7 +40,7 @@ def stored_age(text: str, known: Reservation | None, now_ms: int, kept_days: int
     """The same of a reservation's id. What is stored is kept as long from its making here, whatever clock made its id; and an
     open hold is never too old to be closed."""
     judged = age(text, now_ms, kept_days)
-    if judged is Age.EXPIRED and known is not None:
-        if known.state is State.HELD or known.created_at_ms >= now_ms - kept_days * DAY_MS:
-            return Age.GOOD
-    return judged
+    if judged is not Age.EXPIRED or known is None:
+        return judged
+    kept = known.state is State.HELD or known.created_at_ms >= now_ms - kept_days * DAY_MS
+    return Age.GOOD if kept else Age.EXPIRED
