@@ -160,6 +160,7 @@ def test_a_cable_that_is_cut_for_ten_seconds_costs_nobody_money(
     fleet: Fleet, customer: Customer, one: str, other: str
 ) -> None:
     cut: list[float] = []
+    door = f"https://{fleet.hosts['edge-1'].address}:{PUBLIC}"
 
     async def part(crowd: Crowd) -> None:
         cut.append(time.monotonic())
@@ -171,9 +172,19 @@ def test_a_cable_that_is_cut_for_ten_seconds_costs_nobody_money(
         await crowd.more(CLIENTS // 2, 90)
 
     calls = under_load(fleet, customer, part).calls
+    broken, under_way = failed(calls), [call for call in calls if call.ran_at(cut[0])]
     # Who comes later finds another way.
-    assert [call for call in failed(calls) if call.began_s > cut[0] + FOUND_S] == []
-    assert len(failed(calls)) < len(calls) // 2
+    # Who comes later finds another way.
+    assert [call for call in broken if call.began_s > cut[0] + FOUND_S] == []
+    # Of those under way, only what ran over that cable may be cut.
+    match one, other:
+        case "edge-1", "router-1":
+            assert [call for call in broken if call.edge != door] == []
+            assert len([call for call in under_way if call.failure]) < len(under_way) // 2, "through the other router"
+        case "router-1", "worker":
+            assert len([call for call in under_way if call.failure]) < len(under_way), "through the other router"
+        case _:
+            assert [call for call in under_way if call.failure] == [], "no stream runs over that cable"
     adds_up(fleet, customer, calls)
 
 
