@@ -174,7 +174,6 @@ def test_a_cable_that_is_cut_for_ten_seconds_costs_nobody_money(
     calls = under_load(fleet, customer, part).calls
     broken, under_way = failed(calls), [call for call in calls if call.ran_at(cut[0])]
     # Who comes later finds another way.
-    # Who comes later finds another way.
     assert [call for call in broken if call.began_s > cut[0] + FOUND_S] == []
     # Of those under way, only what ran over that cable may be cut.
     match one, other:
